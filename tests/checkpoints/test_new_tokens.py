@@ -12,7 +12,8 @@ from veco_fairseq.checkpoints.embeddings import token_rows
 from veco_fairseq.checkpoints.pretrained import read_pretrained
 from veco_fairseq.checkpoints.reading import read_checkpoint
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq, report_lines
-from veco_fairseq.data.sentencepiece import load_sentencepiece, spell, train_sentencepiece
+from veco_fairseq.data.exact import spell
+from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepiece
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
 

@@ -4,10 +4,12 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
 
+from veco_fairseq.alignment.words import _sentences
 from veco_fairseq.data.sentencepiece import ordinary_pieces
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
@@ -131,6 +133,27 @@ def test_unknown_letters_that_spell_a_symbol_are_no_symbol(make):
     assert of_words.tokens.tolist() == [0, symbols["▁"], 3, symbols["▁"], symbols["a"], 2]
     (asked,) = windows(Question("1", "f", "b", text, ()))
     assert asked.tokens.tolist() == [0, symbols["▁"], symbols["b"], 2, 2, *told, 2]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_words_have_the_pieces_that_they_have_in_a_sentence(prefix):
+    """A model without add_dummy_prefix has no space before a text; words within one had been without it, too."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, vocab_size=12, model_type="char",
+                                             add_dummy_prefix=prefix, minloglevel=2)  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    windows = Windows(
+        dictionary_of(ordinary_pieces(pieces)), pieces, ["A"], max_length=40, stride=4, word_pooling="mean", notes=Notes()
+    )
+    lines = ["ab cd ab", "cd", "ab ☃ e"]
+    whole = [windows.encode(line).tolist() for line in lines]
+    assert [len(ids) for ids in whole] == [8 + prefix, 2 + prefix, 6 + prefix]
+    for line, ids in zip(lines, whole):
+        (window,) = windows(TaggedSentence("1", "f", tuple(line.split()), ("A",) * len(line.split())))
+        assert window.tokens[1:-1].tolist() == ids
+    found = _sentences(SimpleNamespace(encoder=windows.encoder), lines, "x")
+    assert [sentence.ids for sentence in found] == whole
+    assert found[0].words == [0] * (2 + prefix) + [1] * 3 + [2] * 3
 
 
 # Files

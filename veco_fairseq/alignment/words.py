@@ -3,6 +3,7 @@
 """Aligns the words of sentences with those of their translations."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -92,14 +93,13 @@ def _sentences(pretrained: PretrainedModel, lines: Sequence[str], name: str) -> 
     for number, words in enumerate(texts, start=1):
         if not words:
             raise UserError(f"{name}, line {number}: is empty: leave the pair out of both files (and of the gold file)")
-    vocabulary = list(dict.fromkeys(word for words in texts for word in words))
-    pieces = dict(zip(vocabulary, map(np.ndarray.tolist, pretrained.encoder.words(vocabulary))))
+    firsts = dict.fromkeys((words[0], True) for words in texts)
+    vocabulary = [*firsts, *dict.fromkeys((word, False) for words in texts for word in words[1:])]
+    found = pretrained.encoder.words([word for word, _ in vocabulary], first=len(firsts))
+    pieces = dict(zip(vocabulary, map(np.ndarray.tolist, found)))
+    sentences = ([pieces[word, number == 0] for number, word in enumerate(words)] for words in texts)
     return [
-        Sentence(
-            [piece for word in words for piece in pieces[word]],
-            [number for number, word in enumerate(words) for _ in pieces[word]],
-        )
-        for words in texts
+        Sentence(list(chain(*of_words)), [number for number, ids in enumerate(of_words) for _ in ids]) for of_words in sentences
     ]
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from veco_fairseq.checkpoints.mapping import HEAD_BIAS, TOKENS, Group
 from veco_fairseq.checkpoints.names import EMBEDDINGS
 from veco_fairseq.checkpoints.pretrained import Pretrained
-from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece, spell
+from veco_fairseq.data.exact import spell
+from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import NO_PIECE, TARGET_TOKEN, require_own_pieces, vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_

@@ -2,10 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """SentencePiece models: train, read and trim them, and encode text. Nothing here needs PyTorch."""
 
+import copy
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
+from veco_fairseq.data.exact import exact
 from veco_fairseq.data.reserved import MASK, RESERVED, without_symbols
 from veco_fairseq.errors import UserError, require_list
 from veco_fairseq.files import Path_, atomic_output, read_lines, require_file
@@ -119,20 +120,6 @@ def load_sentencepiece(path: Path_) -> sentencepiece.SentencePieceProcessor:
 def ordinary_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
     """Return the pieces without ``<unk>`` and control symbols, in the model's order."""
     return [model.id_to_piece(i) for i in range(len(model)) if not (model.is_unknown(i) or model.is_control(i))]
-
-
-def spell(model: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> list[list[str]]:
-    """Each of another model's pieces as pieces of this one, which together have just its characters."""
-    return _exact(model).encode([piece.replace("▁", " ") for piece in pieces], out_type=str)
-
-
-@lru_cache(maxsize=2)  # a model of 250,000 pieces takes half a second
-def _exact(model: sentencepiece.SentencePieceProcessor) -> sentencepiece.SentencePieceProcessor:
-    """Return a model that adds and removes no spaces."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto())
-    proto.normalizer_spec.add_dummy_prefix = False  # it begins with a space if its ▁ says so
-    proto.normalizer_spec.remove_extra_whitespaces = False
-    return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 
 def dictionary_text(model: bytes, path: Path) -> bytes:
@@ -290,6 +277,14 @@ class Encoder:
         parts = [other.get(row, part) for row, part in enumerate(np.split(ids, ends[:-1]))]
         return np.concatenate(parts), np.fromiter(map(len, parts), dtype=np.int32, count=len(parts))
 
-    def words(self, words: Sequence[str]) -> list[np.ndarray]:
-        """Return the ids of each word on its own, without </s>; <unk> for a word whose characters SentencePiece drops."""
-        return [ids[:-1] if len(ids) > 1 else np.array([self.unk]) for ids in self(list(words))]
+    def words(self, words: Sequence[str], first: int = 1) -> list[np.ndarray]:
+        """Return the ids of each word on its own, without </s>; <unk> for a word whose characters SentencePiece drops.
+
+        Args:
+            first: so many of them begin a sentence. Before the others there is a space also for a model that adds none.
+        """
+        encoder, lines = self, list(words)
+        if len(lines) > first and len(self.model.normalize("a")) == 1:  # without add_dummy_prefix
+            encoder, lines[first:] = copy.copy(self), [f" {word}" for word in lines[first:]]
+            encoder.model = exact(self.model)
+        return [ids[:-1] if len(ids) > 1 else np.array([self.unk]) for ids in encoder(lines)]

@@ -13,7 +13,7 @@ from fairseq.token_generation_constraints import ConstraintState
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
-from veco_fairseq.data.sentencepiece import spell
+from veco_fairseq.data.exact import spell
 from veco_fairseq.inference.requests import UNSPACED, WORD_START
 
 # A word of these, of Thai, Lao, Tibetan, Burmese or Khmer, has no space before it.
