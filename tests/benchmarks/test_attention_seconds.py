@@ -11,8 +11,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks import kernels
+from veco_fairseq.compat import patching
 from veco_fairseq.models.base import architecture
 from veco_fairseq.modules import attention, dropout
 
@@ -34,7 +34,7 @@ def test_attention_is_the_best_of_the_rounds_and_one_more(monkeypatch):
     FAIRSEQS = noted(attention._fairseq_forward)
     monkeypatch.setattr(attention, "forward", noted(attention.forward))
     monkeypatch.setattr(MultiheadAttention, "forward", attention.forward)
-    monkeypatch.setitem(compat._originals, "fairseq.modules:MultiheadAttention.forward", FAIRSEQS)
+    monkeypatch.setitem(patching._originals, "fairseq.modules:MultiheadAttention.forward", FAIRSEQS)
     # of each round, what ours takes, and then fairseq's
     takes = [(2.1, 3.2), (0.1, 1.2), (1.1, 0.2), (2.3, 3.4), (0.3, 1.4), (1.3, 0.4)]
     times = itertools.accumulate(part for pair in takes for one in pair for part in (5, one))

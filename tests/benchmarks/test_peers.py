@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks import finetuning, peers, softmax, training, understanding
 from veco_fairseq.benchmarks.kernels import plain_loss
+from veco_fairseq.compat import SPEED, patching
 from veco_fairseq.modules import prediction
 
 PAD = 1
@@ -102,14 +102,14 @@ def test_each_is_trained_with_its_own_criterion(monkeypatch, module, names, auto
         return SimpleNamespace(model=model, criterion=criterion, bf16=autocast)
 
     monkeypatch.setattr(module, "Trainer", trainer)
-    monkeypatch.setattr(compat, "undo", undone.append)
+    monkeypatch.setattr(patching, "undo", undone.append)
     monkeypatch.setattr(peers, peer, lambda *given: asked.append(given) or (torch.nn.Linear(1, 1), "theirs"))
     args = Namespace(
         arch=arch, decoder_layers=None, vocabulary=30, tokens=32, length=8, updates=1, autocast=autocast, device="cpu"
     )
     made = [getattr(module, make)(which, args) for which in (module.OURS, module.PEER, module.TRANSFORMERS)]
     assert [trainer.bf16 for trainer in made] == [autocast == "bf16" and which != 1 for which in range(3)]
-    assert undone == [compat.SPEED] and made[2].criterion == "theirs" and asked[0][2] == (0.1 if module is finetuning else 3)
+    assert undone == [SPEED] and made[2].criterion == "theirs" and asked[0][2] == (0.1 if module is finetuning else 3)
     if module is finetuning:
         assert [(one.criterion.eps, one.criterion.sentence_avg, one.criterion.training) for one in made[:2]] == [
             (0.1, False, True)

@@ -19,7 +19,7 @@ from fairseq.data import iterators
 
 from veco_fairseq import compat
 from veco_fairseq.cli import finish_output
-from veco_fairseq.compat import guard, noise
+from veco_fairseq.compat import guard, noise, patching
 from veco_fairseq.errors import UserError
 
 
@@ -75,24 +75,24 @@ def module(monkeypatch):
     twins[1].__spec__ = ModuleSpec("fairseq_cli.of_a_test", None)
     monkeypatch.setitem(sys.modules, "fairseq_cli.of_a_test", twins[0])
     monkeypatch.setitem(sys.modules, "__main__", twins[1])
-    monkeypatch.setattr(compat, "_originals", {})
+    monkeypatch.setattr(patching, "_originals", {})
     return twins
 
 
 def test_a_change_is_made_wherever_the_command_was_imported_and_undone(module):
     first, main = module
-    wrapped = compat.Patch("fairseq_cli.of_a_test:main", "", "", wraps=True)
+    wrapped = patching.Patch("fairseq_cli.of_a_test:main", "", "", wraps=True)
     for word in ("one", "two"):
-        compat.make(wrapped, lambda original, word=word: lambda: f"{word} {original()}")
+        patching.make(wrapped, lambda original, word=word: lambda: f"{word} {original()}")
     assert first.main() == main.main() == "two one main"
-    compat.undo([wrapped])
+    patching.undo([wrapped])
     assert first.main() == "main"
-    of_class = [compat.Patch(f"fairseq_cli.of_a_test:Target.{name}", "", "") for name in ("method", "static")]
-    compat.make(of_class[0], lambda target: "new method")
-    compat.make(of_class[1], lambda: "new static")
+    of_class = [patching.Patch(f"fairseq_cli.of_a_test:Target.{name}", "", "") for name in ("method", "static")]
+    patching.make(of_class[0], lambda target: "new method")
+    patching.make(of_class[1], lambda: "new static")
     assert first.Target().method() == main.Target().method() == "new method"
     assert first.Target().static() == main.Target().static() == "new static"
-    compat.undo(of_class)
+    patching.undo(of_class)
     assert first.Target().method() == "method" and first.Target().static() == "static"
 
 
@@ -105,10 +105,10 @@ def test_no_change_is_lost_to_a_later_one_of_the_same_name():
 
 
 def test_the_command_that_runs_is_found_under_its_two_names(module, monkeypatch):
-    assert list(compat.running("fairseq_cli.of_a_test")) == module
-    assert list(compat.running("fairseq_cli.other")) == []
+    assert list(patching.running("fairseq_cli.of_a_test")) == module
+    assert list(patching.running("fairseq_cli.other")) == []
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=None))  # a script
-    assert list(compat.running("fairseq_cli.of_a_test")) == module[:1]
+    assert list(patching.running("fairseq_cli.of_a_test")) == module[:1]
 
 
 def test_a_command_of_fairseq_that_runs_evaluates_literals_alone(module):

@@ -237,7 +237,7 @@ def test_memory_is_of_generator_and_discriminator(tlm):
 def test_benchmark(monkeypatch):
     options = {"arch": "xlme_tiny", "vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "autocast": "none"}
     args = Namespace(command="pretrain", **options, rounds=1, device="cpu", job=None, json=None, profile=False)
-    monkeypatch.setattr(training.compat, "undo", lambda patches: None)  # other tests need them
+    monkeypatch.setattr(training.patching, "undo", lambda patches: None)  # other tests need them
     monkeypatch.setattr(comparison, "in_turn", lambda jobs, rounds, peers: {
         name: [training.train(training.pretraining(name, args))] for name in jobs
     })  # fmt: skip

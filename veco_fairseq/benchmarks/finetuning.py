@@ -9,10 +9,10 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
 from veco_fairseq.benchmarks.training import Trainer, dictionary, require_length, train
+from veco_fairseq.compat import SPEED, patching
 from veco_fairseq.errors import UserError
 
 OURS, PEER, TRANSFORMERS = "fairseq with veco_fairseq", "fairseq", "transformers BART"
@@ -57,7 +57,7 @@ def translating(which: str, args: Namespace) -> Trainer:
     else:
         task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols)
         if which == PEER:
-            compat.undo(compat.SPEED)
+            patching.undo(SPEED)
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(options, task)
         criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=SMOOTHING).train()
     autocast = in_bf16(args, of_fairseq=which == PEER)

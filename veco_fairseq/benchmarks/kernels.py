@@ -13,8 +13,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks.turns import command_of, in_turn
+from veco_fairseq.compat import SPEED, patching
 from veco_fairseq.models.base import architecture
 from veco_fairseq.modules.masked_loss import masked_loss
 from veco_fairseq.modules.rates import wait
@@ -49,7 +49,7 @@ def attention_seconds(length: int, args: Namespace) -> dict[str, float]:
         seconds |= {ours: float("inf"), peer: float("inf")}
         for _ in range(args.rounds + 1):  # the first one also does what only a first call does
             seconds[ours] = min(seconds[ours], step(dtype))
-            with compat.without(compat.SPEED):
+            with patching.without(SPEED):
                 seconds[peer] = min(seconds[peer], step(dtype))
     return seconds
 

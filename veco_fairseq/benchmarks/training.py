@@ -21,10 +21,10 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
 from veco_fairseq.benchmarks.kernels import peak_bytes
+from veco_fairseq.compat import SPEED, patching
 from veco_fairseq.cost.flops import counter
 from veco_fairseq.criterions.base import PretrainingCriterion
 from veco_fairseq.criterions.knn import KnnCamlmCriterion, KnnCamlmCriterionConfig
@@ -178,7 +178,7 @@ def pretraining(which: str, args: Namespace, **options: Any) -> Trainer:
     task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, validation_names=[],
                            cfg=SimpleNamespace(no_tlm=False))  # fmt: skip
     if which == PEER:
-        compat.undo(compat.SPEED)
+        patching.undo(SPEED)
         model, criterion = RobertaModel.build_model(of_model, task), MaskedLmLoss(SimpleNamespace(tpu=False), task)
     elif which == TRANSFORMERS:
         model, criterion = peers.masked_lm(of_model, symbols)

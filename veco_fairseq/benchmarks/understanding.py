@@ -12,10 +12,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from torch import nn
 
-from veco_fairseq import compat
 from veco_fairseq.benchmarks import peers
 from veco_fairseq.benchmarks.comparison import compared, in_bf16
 from veco_fairseq.benchmarks.training import Trainer, dictionary, require_length, train
+from veco_fairseq.compat import SPEED, patching
 from veco_fairseq.criterions.nlu import NluCriterion
 from veco_fairseq.errors import UserError
 
@@ -70,7 +70,7 @@ def classifying(which: str, args: Namespace) -> Trainer:
     if which == TRANSFORMERS:
         model, criterion = peers.classification(options, symbols, CLASSES)
     elif which == PEER:
-        compat.undo(compat.SPEED)
+        patching.undo(SPEED)
         model = RobertaModel.build_model(options, task)
         model.register_classification_head(HEAD, num_classes=CLASSES)
     else:

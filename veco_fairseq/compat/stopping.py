@@ -13,10 +13,11 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from veco_fairseq.compat import plateau, running
+from veco_fairseq.compat import plateau
 from veco_fairseq.compat.batches import number_and_lengths
 from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning
 from veco_fairseq.compat.lowest_rate import may_end
+from veco_fairseq.compat.patching import running
 from veco_fairseq.compat.together import begin_alike, highest, refuse
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
