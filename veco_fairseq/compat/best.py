@@ -25,9 +25,9 @@ def keeping_best(save: Callable) -> Callable:
     """Make a ``save_checkpoint`` that keeps the N best by their exact figures, of those that can be compared.
 
     fairseq compares the numbers in the files' names, which are rounded to three decimals, with a random one behind them. Two
-    with the same number are one file. It keeps a checkpoint only if it is at least as good as the worst that is kept already, also while there are fewer than N, and
-    whatever that one was validated on. It does not find those with a figure below 0, such as a correlation, and would keep all
-    of them.
+    with the same number are one file. It keeps a checkpoint only if it is at least as good as the worst that is kept already,
+    also while there are fewer than N, and whatever that one was validated on. It does not find those with a figure below 0, such
+    as a correlation, and would keep all of them.
     """
 
     @wraps(save)

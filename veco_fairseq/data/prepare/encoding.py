@@ -211,7 +211,7 @@ def _encoded(encoder: Encoder, leave_out_empty: bool, read: Blocks) -> Encoded:
     sides = [lines_of(block) for block in blocks]
     if leave_out_empty and len(sides) > 1:
         texts = [[has_text(line) for line in lines] for lines in sides]
-        sides = [[line for line, *has_text in zip(lines, *texts) if all(has_text)] for lines in sides]
+        sides = [[line for line, *kept in zip(lines, *texts) if all(kept)] for lines in sides]
     kind = smallest_type(encoder.vocabulary)  # from process to process a quarter of the bytes
     return number, rows, [(ids.astype(kind), sizes) for ids, sizes in map(encoder.flat, sides)]
 
