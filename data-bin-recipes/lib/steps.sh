@@ -282,8 +282,10 @@ to_file() { run "${@:2}" >"$1"; }
 logged() {
     local file=$1 log teller code=0
     shift
-    exec {log}> >(trap '' INT TERM && exec tee -a -- "$file") # it ends with the program, which says that it saves
-    teller=$!
+    # It ends with the program, which says that it saves: before that begins, no signal ends it any more.
+    coproc TELLER { trap '' INT TERM && echo && exec tee -a -- "$file" >&3; } 3>&1
+    log=${TELLER[1]} teller=$TELLER_PID
+    read -r <&"${TELLER[0]}" || :
     run "$@" >&"$log" 2>&1 || code=$?
     exec {log}>&-
     wait "$teller" || :

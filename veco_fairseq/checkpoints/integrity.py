@@ -130,8 +130,8 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def place_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Return where a tensor's numbers lie in memory, and how they are read there: the same for tied ones."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+    """Return where a tensor's numbers lie in memory, and how they are read there: the same for tied ones, on any device."""
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def check_kinds(path: str | Path, tensors: Mapping[str, Any], advice: str) -> None:
