@@ -282,13 +282,11 @@ to_file() { run "${@:2}" >"$1"; }
 logged() {
     local file=$1 log teller code=0
     shift
-    # It ends with the program, which says that it saves: before that begins, no signal ends it any more.
     coproc TELLER { trap '' INT TERM && echo && exec tee -a -- "$file" >&3; } 3>&1
     log=${TELLER[1]} teller=$TELLER_PID
-    read -r <&"${TELLER[0]}" || :
+    read -r <&"${TELLER[0]}" || : # no signal ends it any more: it ends with the program, which says that it saves
     run "$@" >&"$log" 2>&1 || code=$?
-    exec {log}>&-
-    wait "$teller" || :
+    exec {log}>&- && wait "$teller" || :
     return $code
 }
 

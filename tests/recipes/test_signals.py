@@ -33,6 +33,7 @@ time.sleep(60)
 # On a busy machine a process that is to ignore signals can be late.
 SLOWLY = 'trap() {{ [[ -n $1 ]] || sleep 1; builtin trap "$@"; }}; '
 
+
 # A terminal sends Ctrl-C to all processes of the recipe; SIGTERM goes to the recipe alone.
 @pytest.mark.parametrize("number, send", [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C"])
 @pytest.mark.parametrize("begun", ["run python", "step part {0}/part to_file '{{}}' translate_part {0}/text 0",

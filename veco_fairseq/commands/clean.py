@@ -28,7 +28,8 @@ def add_arguments(parser: Parser) -> None:
         metavar=pair,
         help="the texts to write; .gz, .xz or neither, as --inputs",
     )
-    add("--report", type=OUTPUT, metavar="FILE", help="write what was dropped as JSON, with three examples of each rule")
+    add("--report", type=OUTPUT, metavar="FILE",
+        help="write what was dropped as JSON, with up to three examples of each rule but duplicate")  # fmt: skip
     add(
         "--punctuation",
         choices=("sacremoses", "perl", "keep"),

@@ -227,8 +227,10 @@ def report_table(result: dict[str, Any]) -> str:
     lines.append(f"normalising changed {changed['source']:,} lines of the source and {changed['target']:,} of the target")
     for name, count in result["dropped"].items():
         if count > result["pairs"] / 2:
-            remedy = ". In a language without spaces, lengths are to be counted with --sentencepiece" if name in BY_LENGTH else ""
-            lines.append(
-                f"warning: rule '{name}' dropped more than half of the pairs: look at its examples in --report FILE{remedy}"
-            )
+            remedy = "look at its examples in --report FILE"
+            if name in BY_LENGTH:
+                remedy += ". In a language without spaces, lengths are to be counted with --sentencepiece"
+            elif name == DUPLICATE:
+                remedy = "they stand in the input twice or more"
+            lines.append(f"warning: rule '{name}' dropped more than half of the pairs: {remedy}")
     return "\n".join(lines)
