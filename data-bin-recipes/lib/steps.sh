@@ -280,13 +280,13 @@ to_file() { run "${@:2}" >"$1"; }
 
 # logged FILE COMMAND...: run COMMAND, and add all that it says to FILE, too, of which fairseq's --log-file has a part.
 logged() {
-    local file=$1 log teller code=0
-    shift
-    coproc TELLER { trap '' INT TERM && echo && exec tee -a -- "$file" >&3; } 3>&1
+    local file=$1 out log teller code=0
+    exec {out}>&1
+    coproc TELLER { trap '' INT TERM && echo && exec tee -a -- "$file" >&"$out"; }
     log=${TELLER[1]} teller=$TELLER_PID
     read -r <&"${TELLER[0]}" || : # no signal ends it any more: it ends with the program, which says that it saves
-    run "$@" >&"$log" 2>&1 || code=$?
-    exec {log}>&- && wait "$teller" || :
+    run "${@:2}" >&"$log" 2>&1 || code=$?
+    exec {log}>&- {out}>&- && wait "$teller" || :
     return $code
 }
 
