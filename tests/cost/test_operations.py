@@ -101,18 +101,24 @@ def test_layers_left_out_by_chance_are_no_operations(make_root, monkeypatch):
     assert LayerDropModuleList.__iter__.__module__ == "fairseq.modules.layer_drop"
 
 
+def noted_lengths(monkeypatch, words, *, updates: int):
+    """The options of a training of so many updates, and a list that gets the longest source of each batch that is counted."""
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    state = {"cfg": cfg, "optimizer_history": [{"num_updates": updates}]}
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
+    lengths: list[int] = []
+    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step",
+                        lambda task, sample, *_, **__: lengths.append(int(sample["net_input"]["src_lengths"].max())))  # fmt: skip
+    return cfg, lengths
+
+
 def test_batches_are_those_of_training_in_its_order(tmp_path, monkeypatch):
     """Shuffled, as fairseq does it: sorted by length, every so-manieth batch would be a sample of its own kind."""
     for lang in ("aa", "bb"):
         make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
         write_tokens(tmp_path / f"train.aa-bb.{lang}", [[5] * length for length in range(1, 21)])
     words = [str(tmp_path), "--arch", "transformer_tiny", "--batch-size", "1", "--max-tokens", "48", "--seed", "3"]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 20}]}
-    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
-    lengths = []
-    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step",
-                        lambda task, sample, *_, **__: lengths.append(int(sample["net_input"]["src_lengths"].max())))  # fmt: skip
+    cfg, lengths = noted_lengths(monkeypatch, words, updates=20)
     count_operations("a.pt", 20)
     batches = list(range(20))
     with numpy_seed(3 + 1):  # --seed and the first epoch: all is as in fairseq
@@ -135,12 +141,7 @@ def test_a_set_of_several_parts_is_counted_whole(tmp_path, monkeypatch):
         for split, length in (("train", 3), ("train1", 7)):
             write_tokens(tmp_path / f"{split}.aa-bb.{lang}", [[5] * length] * 2)
     words = [str(tmp_path), "--arch", "transformer_tiny", "--batch-size", "1"]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-    state = {"cfg": cfg, "optimizer_history": [{"num_updates": 4}]}
-    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", lambda path: state)
-    lengths = []
-    monkeypatch.setattr("fairseq.tasks.fairseq_task.FairseqTask.train_step",
-                        lambda task, sample, *_, **__: lengths.append(int(sample["net_input"]["src_lengths"].max())))  # fmt: skip
+    _, lengths = noted_lengths(monkeypatch, words, updates=4)
     count_operations("a.pt", 20)
     assert sorted(lengths) == [4, 4, 8, 8]  # with </s>
 
