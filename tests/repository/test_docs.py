@@ -3,7 +3,8 @@
 """The documents: their commands run, their options and links are there, and docs/options.md is what the code says.
 
 A block of a document begins with ```bash run, ```bash run slow, or ```bash and a reason in brackets why no test runs
-it. Here the blocks are run by bash with fewer updates and less text; the test marked slow runs them as they stand.
+it. A block of ```python is run, too. Here the blocks are run by bash with fewer updates and less text; the test marked
+slow runs them as they stand.
 """
 
 import argparse
@@ -46,9 +47,14 @@ SMALLER = (
 
 
 def blocks(document: str) -> list[tuple[str, str]]:
-    """(how it is marked, its text) of every block of commands."""
-    text = (REPOSITORY / document).read_text(encoding="utf-8")
-    return [(info.strip(), block) for info, block in FENCE.findall(text) if info.split()[:1] == ["bash"]]
+    """(how it is marked, its text) of every block of commands. One of Python is run, too, as it stands there."""
+    found = []
+    for info, block in FENCE.findall((REPOSITORY / document).read_text(encoding="utf-8")):
+        if info == "python":
+            found.append(("bash run", f"python - <<'EOF'\n{block}EOF\n"))
+        elif info.split()[:1] == ["bash"]:
+            found.append((info.strip(), block))
+    return found
 
 
 def commands(block: str) -> list[list[str]]:
