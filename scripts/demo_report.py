@@ -39,7 +39,7 @@ def main() -> None:
     axes = {"xlabel": "updates of fine-tuning", "ylabel": "perplexity of a token of the validation set"}
     plot_curves(named, **axes, title="Fine-tuning on the translation from aa to bb", output=curve, log=True)
 
-    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
+    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"), cpu=True)
     source, target = (pretrained.encode(next(read_lines(out / f"raw/test.{lang}"))) for lang in ("aa", "bb"))
     last = len(pretrained.model.encoder.sentence_encoder.layers) - 1
     weights = pretrained.cross_attention(target, source, last)

@@ -154,7 +154,7 @@ def expected_links(pretrained, x, y, layer, apart):
 @pytest.mark.parametrize("apart", [False, True], ids=["joined", "apart"])
 def test_align_against_a_loop_over_robertas_states(saved, apart, monkeypatch):
     """A batch has the tokens of both sentences, and their ends."""
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     with torch.no_grad():  # as in trained models, states point to one side, and few of their products are negative
         pretrained.model.encoder.sentence_encoder.layers[1].final_layer_norm.bias.add_(0.7)
     found = align(pretrained, SOURCE, TARGET, layer=2, apart=apart)
@@ -210,7 +210,7 @@ def test_usual_layer(make_model, layers, expected):
 
 
 def test_lines_that_cannot_be_aligned(saved, monkeypatch):
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     with pytest.raises(UserError, match="y, line 2: is empty"):
         align(pretrained, ["bal", "bal"], ["bal", " "], layer=1)
     for layer in (-1, 4):

@@ -207,7 +207,7 @@ def saved(tmp_path, make_model):
 
 
 def test_self_attention_over_a_pair_is_softmax_of_the_products(saved):
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     x, y = pretrained.encode("ban abt"), pretrained.encode("dun udt")
     both = pretrained.join(x, y)
     assert both[0, : x.size(1)].equal(x[0]) and both[0, x.size(1) + 1 :].equal(y[0, 1:])
@@ -231,7 +231,7 @@ def labels(axes):
 def test_plot_attention(saved, tmp_path, drawn):
     command = ("scripts/plot_attention.py", saved, "--source", "ban abt", "--target", "dun", "--attention", "self")
     (axes,) = drawn(*command, "--output", tmp_path / "x.png")
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     both = pretrained.join(pretrained.encode("ban abt"), pretrained.encode("dun"))
     x, y = pretrained.encode("ban abt"), pretrained.encode("dun")
     assert labels(axes) == [pretrained.tokens(both[0])] * 2

@@ -17,14 +17,14 @@ from veco_fairseq.inference import finetuned, pretrained
 from veco_fairseq.inference.pretrained import PretrainedModel, chosen_layers, load_pretrained
 
 
-@pytest.mark.parametrize("gpu, there, device", [(True, True, "cuda"), (True, False, "cpu"), (False, True, "cpu")])
-def test_the_device_is_the_one_asked_for_if_it_is_there(gpu, there, device, tmp_path, make_model, monkeypatch):
+@pytest.mark.parametrize("cpu, there, device", [(False, True, "cuda"), (False, False, "cpu"), (True, True, "cpu")])
+def test_the_device_is_the_one_asked_for_if_it_is_there(cpu, there, device, tmp_path, make_model, monkeypatch):
     checkpoint = save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9)
     chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(torch.nn.Module, "to", lambda model, where: chosen.append(where) or model)
     monkeypatch.setattr(pretrained, "default_workers", lambda: 7)
-    assert load_pretrained(str(checkpoint), gpu=gpu).encoder.workers == 7
+    assert load_pretrained(str(checkpoint), cpu=cpu).encoder.workers == 7
     assert chosen[-1] == device
 
 

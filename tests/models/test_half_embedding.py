@@ -223,7 +223,7 @@ def test_understanding_starts_from_it(half, tmp_path):
 def test_sentences_have_the_ordinary_models_states(make_model, tmp_path):
     """For retrieval; of a checkpoint that is loaded as it is, and not multiplied out."""
     saved = save_with_vocabulary(tmp_path / "pretrained", make_model, SENTENCES * 3, 22, table_dim=TABLE_DIM)
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     model = make_model(pretrained.dictionary, seed=7)
     model.load_state_dict(multiplied_out(pretrained.model), strict=True)
     ordinary = pretrained._replace(model=model)

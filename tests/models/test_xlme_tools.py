@@ -77,7 +77,7 @@ def test_discriminator_is_read_and_generator_left_out(saved):
 
 @torch.no_grad()
 def test_retrieval_and_alignment(saved, run, tmp_path):
-    pretrained, model = load_pretrained(str(saved)), built(saved)
+    pretrained, model = load_pretrained(str(saved), cpu=True), built(saved)
     found = sentence_states(pretrained, LINES, layers=[2])[0]
     for line, state in zip(LINES, found, strict=True):
         assert torch.allclose(state, normalize(model.unplugged(pretrained.encode(line))[0].mean(0), dim=0), atol=1e-6)

@@ -48,7 +48,7 @@ def demo(tmp_path, monkeypatch):
         tokens=lambda ids: [f"piece {number} of {len(ids)}" for number in ids.tolist()],
         cross_attention=cross_attention,
     )
-    monkeypatch.setattr(script, "load_pretrained", lambda path: setattr(calls, "loaded", path) or pretrained)
+    monkeypatch.setattr(script, "load_pretrained", lambda path, cpu: setattr(calls, "loaded", path) or pretrained)
     monkeypatch.setattr(script, "plot_curves", lambda curves, **options: setattr(calls, "curves", (curves, options)))
     monkeypatch.setattr(script, "plot_attention", lambda *data, **options: setattr(calls, "attention", (data, options)))
     monkeypatch.setattr(sys, "argv", ["demo_report.py", str(tmp_path)])

@@ -51,7 +51,7 @@ def test_toy_recipe_and_report(tmp_path, run, drawn):
     )
     assert curve.get_yscale() == "log" and "perplexity" in curve.get_ylabel() and "updates" in curve.get_xlabel()
     assert attention.get_ylabel() == "attends from (x, in bb)" and attention.get_xlabel() == "attends to (y, in aa)"
-    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"))
+    pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"), cpu=True)
     weights = pretrained.cross_attention(*(pretrained.encode(line) for line in reversed(first)), 1)  # bb looks at aa
     assert "last layer (1)" in attention.get_title()
     assert torch.allclose(torch.tensor(attention.images[0].get_array().tolist()), weights, atol=1e-5)

@@ -51,7 +51,7 @@ def test_pooled_states_are_the_means_of_robertas(make_model):
 
 
 def test_sentence_states_keep_the_order_and_do_not_depend_on_the_batch(saved, capsys):
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     together = sentence_states(pretrained, LINES, layers=[0, 3])
     assert together.shape == (2, 30, 16) and torch.allclose(together.norm(dim=-1), torch.ones(2, 30))
     assert torch.allclose(sentence_states(pretrained, LINES, layers=[0, 3], max_tokens=1), together, atol=1e-6)
@@ -198,7 +198,7 @@ def test_the_files_of_bucc(tmp_path):
 
 
 def test_layers_are_chosen_by_number_and_the_last_one_is_one_of_them(saved):
-    pretrained = load_pretrained(str(saved))
+    pretrained = load_pretrained(str(saved), cpu=True)
     assert chosen_layers(pretrained, None, "--layers") == [0, 1, 2, 3]
     assert chosen_layers(pretrained, ["3", "0"], "--layers") == [3, 0]
     for word in ("4", "-1", "x"):

@@ -59,7 +59,7 @@ COMMANDS = {
                 "align.source": ["a"],
                 "align.target": ["b"],
                 "stdout": "0-1\n",
-                "load_pretrained.gpu": True,
+                "load_pretrained.cpu": False,
                 "load_pretrained.checkpoint": P("a.pt"),
                 "align.max_tokens": 8192,
             },
@@ -67,7 +67,7 @@ COMMANDS = {
             "--regularisation 0.3": {"align.regularisation": 0.3},
             "--iterations 7": {"align.iterations": 7},
             "--max-tokens 99": {"align.max_tokens": 99},
-            "--cpu": {"load_pretrained.gpu": False},
+            "--cpu": {"load_pretrained.cpu": True},
         },
     ),
     "retrieve.py tatoeba": (
@@ -79,7 +79,7 @@ COMMANDS = {
             "inference.pretrained.load_pretrained": MODEL,
         },
         {
-            "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.gpu": True},
+            "": {"load_pretrained.checkpoint": P("a.pt"), "load_pretrained.cpu": False},
             "--pairs m=a,b": {"read_pair.argument": ["n=s,t", "m=a,b"]},
             "= a.pt --pairs n=a,b m=c,d": {
                 "read_pair.argument": ["n=a,b", "m=c,d"],
@@ -95,7 +95,7 @@ COMMANDS = {
             "--neighbours 7": {"evaluate.neighbours": 7},
             "--max-tokens 99": {"evaluate.max_tokens": 99},
             "--json j": {"j": '"score": "cosine",\n "neighbours": 10,\n "accuracy": {'},
-            "--cpu": {"load_pretrained.gpu": False},
+            "--cpu": {"load_pretrained.cpu": True},
         },
     ),
     "retrieve.py bucc": (
@@ -123,7 +123,7 @@ COMMANDS = {
                 "best_threshold.gold": {("1", "1")},
                 "candidates.score": "csls",
                 "candidates.k": 10,
-                "load_pretrained.gpu": True,
+                "load_pretrained.cpu": False,
                 "load_pretrained.checkpoint": P("a.pt"),
                 "sentence_states.name": ["s", "t"],
                 "figures.kept": MINED[:1],
@@ -155,7 +155,7 @@ COMMANDS = {
                 "j": '"threshold": 0.0,\n "tuned_here": false,\n "pairs": 2\n}'
             },
             "--neighbours 7 --score ratio --json k": {"k": '"score": "ratio",\n "neighbours": 7'},
-            "--cpu": {"load_pretrained.gpu": False},
+            "--cpu": {"load_pretrained.cpu": True},
         },
     ),
     "plot_attention.py": (
@@ -164,7 +164,11 @@ COMMANDS = {
         {
             "--source x": {"model.encode": [call("x"), call("two")]},
             "--target x": {"model.encode": [call("one"), call("x")]},
-            "": {"model.cross_attention": [call(MODEL.encode(), MODEL.encode(), None)], "stdout": "wrote o.png\n"},
+            "": {
+                "model.cross_attention": [call(MODEL.encode(), MODEL.encode(), None)],
+                "stdout": "wrote o.png\n",
+                "load_pretrained.cpu": True,
+            },
             "--layer 2": {"model.cross_attention": [call(MODEL.encode(), MODEL.encode(), 2)]},
             "--attention self --layer 0": {"model.self_attention": [call(MODEL.join(), 0)]},
             "--attention self --layer 2": {"model.self_attention": [call(MODEL.join(), 2)]},

@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--gold-from-1: is for --gold, which is missing: leave it out (links are always written from 0)")
     texts = read_translations(args.source, args.target)
     golds = args.gold and read_gold(args.gold, *texts, first=int(args.gold_from_1))
-    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
+    pretrained = load_pretrained(args.checkpoint, cpu=args.cpu)
     layer = chosen_layers(pretrained, [args.layer], "--layer")[0] if args.layer else usual_layer(pretrained)
     found = align(
         pretrained, *texts, layer=layer, apart=args.apart, regularisation=args.regularisation, iterations=args.iterations,

@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> None:
     for option, text in (("--source", args.source), ("--target", args.target)):
         if os.path.isfile(text):  # False where the text is too long for a path
             raise UserError(f'{option} {text}: is a file: give a sentence of it, such as "$(head -n 1 {text})"')
-    pretrained = load_pretrained(args.checkpoint)
+    pretrained = load_pretrained(args.checkpoint, cpu=True)  # for two sentences
     rows, columns = pretrained.encode(args.source), pretrained.encode(args.target)
     if args.attention == "self":
         rows = columns = pretrained.join(rows, columns)

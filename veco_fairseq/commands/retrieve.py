@@ -82,7 +82,7 @@ def run_tatoeba(args: argparse.Namespace) -> dict:
     pairs = dict(map(read_pair, args.pairs))
     if len({"mean", *pairs}) <= len(args.pairs):
         raise UserError("--pairs: a name comes twice, or is mean; each pair needs its own")
-    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
+    pretrained = load_pretrained(args.checkpoint, cpu=args.cpu)
     layers = sorted(set(chosen_layers(pretrained, args.layers, "--layers")))
     found = evaluate(pretrained, pairs, layers=layers, score=args.score, neighbours=args.neighbours, max_tokens=args.max_tokens)
     return {"accuracy": found}
@@ -99,7 +99,7 @@ def run_bucc(args: argparse.Namespace) -> dict:
     sides = [mining.read_sentences(path) for path in paths]
     ids = [list(side) for side in sides]
     gold = args.gold and mining.read_gold(args.gold, *ids)
-    pretrained = load_pretrained(args.checkpoint, gpu=not args.cpu)
+    pretrained = load_pretrained(args.checkpoint, cpu=args.cpu)
     layers = chosen_layers(pretrained, args.layer and [args.layer], "--layer")[-1:]
     x, y = (
         sentence_states(pretrained, list(side.values()), layers=layers, max_tokens=args.max_tokens, name=str(path))[0]

@@ -118,13 +118,13 @@ def require_pretraining(checkpoint: str) -> None:
         raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
 
 
-def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
+def load_pretrained(checkpoint: str, cpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
     One of ``--task veco_nlu`` has the encoder as fine-tuning has left it; with ``--plug out`` that has H alone.
 
     Args:
-        gpu: use a GPU, if there is one.
+        cpu: use the CPU even if there is a GPU.
 
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
@@ -143,7 +143,7 @@ def load_pretrained(checkpoint: str, gpu: bool = False) -> PretrainedModel:
     symbols = task.source_dictionary.symbols
     require_own_pieces(pieces, spm, symbols)
     encoder = Encoder(pieces, symbols, default_workers())
-    return PretrainedModel(models[0].eval().to(usual_device(cpu=not gpu)), task.source_dictionary, encoder)
+    return PretrainedModel(models[0].eval().to(usual_device(cpu)), task.source_dictionary, encoder)
 
 
 def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:
