@@ -174,6 +174,9 @@ def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
     task.resume_task_state({"symbols": state["symbols"]}, "x.pt")  # of pre-training, which has none
     with pytest.raises(UserError, match="the labels yes, no, but the data has no, yes: give data with those, or begin with"):
         task.resume_task_state({**state, "labels": ["yes", "no"]}, "x.pt")
+    of_questions = "x.pt: has no labels, since it is for --nlu-task span, but the data has no, yes: give data with questions, or"
+    with pytest.raises(UserError, match=of_questions):
+        task.resume_task_state({**state, "labels": []}, "x.pt")
     with pytest.raises(UserError, match="x.pt: has learnt with --word-pooling mean, not first: give that option, too"):
         task.resume_task_state({**state, "word_pooling": "mean"}, "x.pt")
     for labels in (["yes", "no"], ["b", "c", "a"]):  # with their outputs, to predict

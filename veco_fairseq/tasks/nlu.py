@@ -152,8 +152,10 @@ class NluTask(VecoTask):
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
         theirs = task_state.get("labels", self.labels)
         if list(theirs) != self.labels:
-            found = f"has the labels {', '.join(theirs)}, but the data has {', '.join(self.labels)}"
-            raise UserError(f"{checkpoint}: {found}: give data with those, or begin with the pre-trained checkpoint")
+            none = "no labels, since it is for --nlu-task span"
+            there, those = ("the labels " + ", ".join(theirs), "with those") if theirs else (none, "with questions")
+            found = f"has {there}, but the data has {', '.join(self.labels) or none}"
+            raise UserError(f"{checkpoint}: {found}: give data {those}, or begin with the pre-trained checkpoint")
         if (pooling := task_state.get("word_pooling", self.pooling)) != self.pooling:
             raise UserError(f"{checkpoint}: has learnt with --word-pooling {pooling}, not {self.pooling}: give that option, too")
 
