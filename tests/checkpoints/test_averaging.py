@@ -23,7 +23,7 @@ def save(path, seed, dtype=torch.float32, **others):
     return path
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_mean(tmp_path, dtype):
     paths = [save(tmp_path / f"{seed}.pt", seed, dtype) for seed in (1, 2, 3)]
     output = tmp_path / "new" / "average.pt"
@@ -31,14 +31,23 @@ def test_mean(tmp_path, dtype):
     found = torch.load(output)
     models = [torch.load(path)["model"] for path in paths]
     for name in ("a.weight", "b.weight", "c"):
-        mean = torch.stack([model[name].double() for model in models]).mean(0).to(models[0][name].dtype)
-        assert torch.equal(found["model"][name], mean)
+        mean = torch.stack([model[name].double() for model in models]).mean(0)
+        wide = torch.float64 if name != "c" and dtype == torch.float64 else torch.float32
+        assert torch.equal(found["model"][name], mean.to(wide)) and found["model"][name].dtype == wide
     assert found["model"]["a.weight"].data_ptr() == found["model"]["b.weight"].data_ptr()
     assert found["model"]["version"].dtype == torch.int64
     assert found["cfg"] == {"model": {"_name": "1"}} and "last_optimizer_state" not in found
     with pytest.raises(UserError, match=f"--output {paths[1]}: that is the checkpoint itself; choose another file"):
         average_checkpoints(paths, paths[1])
     assert torch.equal(torch.load(paths[1])["model"]["c"], models[1]["c"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_mean_of_two_neighbours_in_16_bits_is_between_them(tmp_path, dtype):
+    """1 and the next larger number; rounded to 16 bits, the mean would be one of the two."""
+    after = 1 + torch.finfo(dtype).eps
+    paths = [save(tmp_path / f"{weight}.pt", 1, w=torch.tensor([weight]).to(dtype)) for weight in (1.0, after)]
+    assert average(paths)["model"]["w"].tolist() == [(1 + after) / 2]
 
 
 def test_a_number_that_is_no_weight_is_the_firsts(tmp_path):

@@ -67,7 +67,9 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
     """Return the mean of the models in ``paths``, with the options and the dictionary of the first one.
 
     One tensor at a time is read from all files and summed up in fp64. So memory holds one model, however many files there
-    are. Tensors that are one in every file (tied weights) are one in the result.
+    are. Tensors that are one in every file (tied weights) are one in the result. Of what a training has saved in 16 bits the
+    mean is in fp32, as that of fairseq's own script (for fp16): the last checkpoints differ by a few of the steps that 16 bits
+    have, so that rounding would bring back much of the noise that a mean removes.
 
     Args:
         paths: checkpoints of one training; everything that is not averaged comes from the first.
@@ -129,7 +131,7 @@ def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     total = torch.zeros(tensors[0].shape, dtype=torch.float64)
     for tensor in tensors:
         total += tensor
-    return (total / len(tensors)).to(tensors[0].dtype)
+    return (total / len(tensors)).to(torch.promote_types(tensors[0].dtype, torch.float32))
 
 
 def average_checkpoints(paths: Sequence[Path_], output: Path_, trust: bool = False) -> None:
