@@ -1,9 +1,13 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Help texts that say what an option is if nobody gives it."""
+"""Help texts that say what an option is if nobody gives it, and those that several commands share."""
 
 import argparse
 import re
+
+PRETRAINED = (
+    "a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it; or the folder of a Hugging Face XLM-R"
+)
 
 
 def with_default(text: str, action: argparse.Action) -> str:

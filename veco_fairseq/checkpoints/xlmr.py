@@ -18,7 +18,6 @@ from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
 
 
-@torch.no_grad()
 def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path: Path_) -> list[Group]:
     """Start a VECO from XLM-R: copy everything but the cross-attention, embeddings and LM head bias by token.
 
@@ -34,7 +33,12 @@ def init_from(encoder: torch.nn.Module, dictionary: Dictionary, heads: int, path
     Raises:
         UserError: see :func:`read_xlmr`; or XLM-R has another size or activation, or hardly any of the same tokens.
     """
-    xlmr = read_xlmr(path)
+    return copy_xlmr(read_xlmr(path), encoder, dictionary, heads)
+
+
+@torch.no_grad()
+def copy_xlmr(xlmr: XlmR, encoder: torch.nn.Module, dictionary: Dictionary, heads: int) -> list[Group]:
+    """Do what :func:`init_from` does, with an XLM-R that has been read."""
     for flag, theirs, mine in option_differences(Namespace(activation_fn=xlmr.activation), encoder.args):
         raise UserError(f"{xlmr.path}: has {flag} {theirs}, here {mine}: give {flag} {theirs}, without which it is another model")
     ours = {name: p for name, p in encoder.named_parameters() if not CROSS_ATTENTION.match(f"encoder.{name}")}

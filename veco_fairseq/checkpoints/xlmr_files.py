@@ -121,9 +121,13 @@ def read_xlmr(path: Path_) -> XlmR:
             )
     if not path.is_file():
         raise UserError(f"{path}: no such file or folder: check --init-from")
-    if path.suffix in (".safetensors", ".bin") or path.name.endswith(INDEX):
-        return _read_hugging_face(path)
-    return _read_fairseq(path)
+    return _read_hugging_face(path) if is_hugging_face(path) else _read_fairseq(path)
+
+
+def is_hugging_face(path: Path_) -> bool:
+    """Return whether this is a folder of a model of Hugging Face, or a file of its weights, or the index of such files."""
+    of_weights = str(path).endswith((".safetensors", ".bin", INDEX))
+    return of_weights and Path(path).is_file() or (Path(path) / "config.json").is_file()
 
 
 def _read_hugging_face(path: Path) -> XlmR:

@@ -6,12 +6,13 @@ import argparse
 
 from veco_fairseq.arguments import COUNT, INPUT, OUTPUT, Number, Parser
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import PRETRAINED
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it")
+    add("checkpoint", type=INPUT, help=PRETRAINED)
     add(
         "--source",
         type=INPUT,

@@ -10,13 +10,12 @@ import os
 
 from veco_fairseq.arguments import FROM_0, INPUT, OUTPUT, Parser
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import PRETRAINED
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
-    parser.add_argument(
-        "checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
-    )
+    parser.add_argument("checkpoint", type=INPUT, help=PRETRAINED)
     parser.add_argument("--source", required=True, metavar="TEXT", help="the sentence whose tokens look (rows)")
     parser.add_argument("--target", required=True, metavar="TEXT", help="the sentence that is looked at (columns)")
     parser.add_argument("--layer", type=FROM_0, metavar="N", help="counted from 0 (default: the middle one, as in the paper)")

@@ -7,6 +7,7 @@ import json
 
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import PRETRAINED
 
 
 def add_arguments(parser: Parser) -> None:
@@ -15,9 +16,7 @@ def add_arguments(parser: Parser) -> None:
     tatoeba = commands.add_parser("tatoeba", help="print the share of sentences that are nearest to their own translation")
     bucc = commands.add_parser("bucc", help="find the sentences of two texts that are translations of each other")
     for command in (tatoeba, bucc):
-        command.add_argument(
-            "checkpoint", type=INPUT, help="a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it"
-        )
+        command.add_argument("checkpoint", type=INPUT, help=PRETRAINED)
     tatoeba.add_argument(
         "--pairs",
         type=NAMED_INPUTS,

@@ -3,6 +3,7 @@
 """Loads a pre-trained model, and shows its attention."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,17 @@ from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_file
+from veco_fairseq.checkpoints.xlmr import copy_xlmr
+from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, read_xlmr
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError, require_list
+from veco_fairseq.files import Path_
 from veco_fairseq.inference.states import layer_states
-from veco_fairseq.models.base import PretrainingModel
+from veco_fairseq.models.base import PretrainingModel, architecture
+from veco_fairseq.models.veco import PluggableModel
+from veco_fairseq.models.xlme import Discriminator
 from veco_fairseq.modules.device import usual_device
 from veco_fairseq.parallel import default_workers
 
@@ -109,7 +116,7 @@ class PretrainedModel(NamedTuple):
         return layer
 
 
-def require_pretraining(checkpoint: str) -> None:
+def require_pretraining(checkpoint: Path_) -> None:
     """Raise UserError if a checkpoint cannot be read, or its model is none of pre-training, before it asks for other files."""
     state = read_checkpoint(checkpoint, mapped=True)
     options = options_of(state, "model")
@@ -118,10 +125,11 @@ def require_pretraining(checkpoint: str) -> None:
         raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
 
 
-def load_pretrained(checkpoint: str, cpu: bool = False) -> PretrainedModel:
+def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
-    One of ``--task veco_nlu`` has the encoder as fine-tuning has left it; with ``--plug out`` that has H alone.
+    One of ``--task veco_nlu`` has the encoder as fine-tuning has left it; with ``--plug out`` that has H alone. So has an
+    XLM-R of Hugging Face, given as its folder or its file of weights.
 
     Args:
         cpu: use the CPU even if there is a GPU.
@@ -129,6 +137,8 @@ def load_pretrained(checkpoint: str, cpu: bool = False) -> PretrainedModel:
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
+    if is_hugging_face(checkpoint):
+        return _load_xlmr(checkpoint, usual_device(cpu))
     folder = vocabulary_folder(checkpoint)
     spm = folder / MODEL_NAME
     require_file(checkpoint)
@@ -139,11 +149,40 @@ def load_pretrained(checkpoint: str, cpu: bool = False) -> PretrainedModel:
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     if not isinstance(models[0], PretrainingModel):  # such as fairseq's RoBERTa
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
+    return _ready(models[0], task.source_dictionary, spm, usual_device(cpu))
+
+
+def _load_xlmr(path: Path_, device: str) -> PretrainedModel:
+    """Load an XLM-R of Hugging Face as an encoder without cross-attention and LM head; errors as in :func:`read_xlmr`."""
+    xlmr = read_xlmr(path)
+    spm = vocabulary_folder(xlmr.path) / MODEL_NAME
+    if not spm.is_file():
+        raise UserError(
+            f"{spm}: no such file: fetch it with the model; where veco export-hf has left it out, give the checkpoint itself"
+        )
+    weights = {name: tensor for name, tensor in xlmr.weights.items() if not name.startswith("lm_head.")}
+    layers = [tensor for name, tensor in weights.items() if name.endswith(".fc1.weight")]
+    if POSITIONS not in weights or not layers:
+        raise UserError(f"{xlmr.path}: has no position table or no layers: fetch it again")
+    ffn_dim, dim = layers[0].shape
+    if dim % xlmr.heads:
+        raise UserError(f"{xlmr.path}: is {dim} wide, and config.json says {xlmr.heads} attention heads: fetch both again")
+    dictionary = dictionary_of(xlmr.symbols)
+    args = architecture(
+        "veco_base", encoder_layers=len(layers), encoder_embed_dim=dim, encoder_ffn_embed_dim=ffn_dim,
+        encoder_attention_heads=xlmr.heads, activation_fn=xlmr.activation,
+        max_positions=len(weights[POSITIONS]) - dictionary.pad() - 1,
+    )  # fmt: skip
+    model = PluggableModel(args, Discriminator(args, dictionary))
+    copy_xlmr(xlmr._replace(weights=weights), model.encoder, dictionary, xlmr.heads)
+    return _ready(model, dictionary, spm, device)
+
+
+def _ready(model: PretrainingModel, dictionary: Dictionary, spm: Path, device: str) -> PretrainedModel:
+    """Put a model to use, with its SentencePiece model; raise UserError if that does not belong to its dictionary."""
     pieces = load_sentencepiece(spm)
-    symbols = task.source_dictionary.symbols
-    require_own_pieces(pieces, spm, symbols)
-    encoder = Encoder(pieces, symbols, default_workers())
-    return PretrainedModel(models[0].eval().to(usual_device(cpu)), task.source_dictionary, encoder)
+    require_own_pieces(pieces, spm, dictionary.symbols)
+    return PretrainedModel(model.eval().to(device), dictionary, Encoder(pieces, dictionary.symbols, default_workers()))
 
 
 def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, option: str) -> list[int]:
