@@ -8,6 +8,7 @@ import re
 PRETRAINED = (
     "a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it; or the folder of a Hugging Face XLM-R"
 )
+TRUST = "unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code"
 
 
 def with_default(text: str, action: argparse.Action) -> str:

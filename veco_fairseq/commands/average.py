@@ -6,6 +6,7 @@ import argparse
 
 from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, Input, Output, Parser, require_apart
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import TRUST
 
 
 def add_arguments(parser: Parser) -> None:
@@ -24,11 +25,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="U",
         help="with one of these two: leave out checkpoints after update or epoch U",
     )
-    add(
-        "--trust-checkpoint",
-        action="store_true",
-        help="unpickle files that hold more than tensors and plain values; such files can run any code",
-    )
+    add("--trust-checkpoint", action="store_true", help=TRUST)
 
 
 def main(args: argparse.Namespace) -> None:

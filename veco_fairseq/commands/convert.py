@@ -5,6 +5,7 @@
 import argparse
 
 from veco_fairseq.arguments import INPUT, REPORTED, SEED, Parser
+from veco_fairseq.help_texts import TRUST
 
 
 def number_of_layers(text: str) -> int | None:
@@ -64,11 +65,7 @@ def add_arguments(parser: Parser) -> None:
         "sentencepiece.bpe.model beside the checkpoint (of a token <2LANG>, the row of <s>), or random ones "
         "(default: %(default)s)",
     )
-    add(
-        "--trust-checkpoint",
-        action="store_true",
-        help="unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code",
-    )
+    add("--trust-checkpoint", action="store_true", help=TRUST)
     add("--seed", type=SEED, default=1, metavar="N", help="seed of everything that is newly initialised (default: 1)")
 
 

@@ -9,6 +9,7 @@ import argparse
 
 from veco_fairseq.arguments import INPUT, NAMED_INPUTS, NEW_FOLDER, Parser
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import TRUST
 
 
 def add_arguments(parser: Parser) -> None:
@@ -41,11 +42,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="NAME=FILE",
         help="test sets, and the files of veco score --json, for the model card",
     )
-    parser.add_argument(
-        "--trust-checkpoint",
-        action="store_true",
-        help="unpickle a file that holds more than tensors and plain values; such a file can run any code",
-    )
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import argparse
 from veco_fairseq.arguments import INPUT, REPORTED, Parser
 from veco_fairseq.commands.convert import number_of_layers
 from veco_fairseq.errors import UserError
+from veco_fairseq.help_texts import TRUST
 from veco_fairseq.options.flags import flag
 
 
@@ -33,11 +34,7 @@ def add_arguments(parser: Parser) -> None:
         "fairseq-generate and fairseq-train take them from -s and -t",
     )
     add("--target-lang", metavar="LANG", help="see --source-lang")
-    add(
-        "--trust-checkpoint",
-        action="store_true",
-        help="unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code",
-    )
+    add("--trust-checkpoint", action="store_true", help=TRUST)
 
 
 def main(args: argparse.Namespace) -> None:
