@@ -12,7 +12,7 @@ from fairseq.options import get_preprocessing_parser
 from fairseq_cli import preprocess
 from support.preparation import (
     decoded,
-    plan_with,
+    options_with,
     text_lines,
     vocabulary,  # noqa: F401  fixtures
     write_lines,
@@ -22,7 +22,7 @@ from veco_fairseq.data.pairs import AdjacentSegments, BitextPairs
 from veco_fairseq.data.prepare import encoding, growing, preparation
 from veco_fairseq.data.prepare.growing import smallest_type
 from veco_fairseq.data.prepare.preparation import prepare_root
-from veco_fairseq.data.prepare.text import Plan, Survey, parse_parts, survey_mono
+from veco_fairseq.data.prepare.text import Options, Survey, parse_parts, survey_mono
 from veco_fairseq.data.sentencepiece import Encoder, encode_text, load_sentencepiece
 from veco_fairseq.data.symbols import read_symbols
 from veco_fairseq.data.tokens import load_tokens
@@ -49,16 +49,16 @@ def test_processes_make_the_same_root(tmp_path, vocabulary, monkeypatch):
     monkeypatch.setattr(encoding, "LINES_A_BATCH", 7)
     monkeypatch.setattr(preparation, "BYTES_FOR_PROCESSES", 0)
     a, b = (write_lines(tmp_path / lang, [*text_lines(lang, 20), "", *text_lines(lang, 15)]) for lang in ("xx", "yy"))
-    plans = [replace(plan_with(vocabulary, tmp_path / str(workers), [f"xx={a}", f"yy={b}"], [f"xx-yy={a},{b}"], valid_lines=4),
-                     workers=workers) for workers in (1, 2)]  # fmt: skip
-    for plan in plans:
-        prepare_root(plan)
-    one, two = ({path.relative_to(plan.output): path.read_bytes() for path in plan.output.rglob("*.*") if path.suffix != ".json"}
-                for plan in plans)  # fmt: skip
+    texts = {"mono": [f"xx={a}", f"yy={b}"], "bitext": [f"xx-yy={a},{b}"], "valid_lines": 4}
+    all_options = [replace(options_with(vocabulary, tmp_path / str(n), **texts), workers=n) for n in (1, 2)]
+    for options in all_options:
+        prepare_root(options)
+    one, two = ({path.relative_to(root): path.read_bytes() for path in root.rglob("*.*") if path.suffix != ".json"}
+                for root in (options.output for options in all_options))  # fmt: skip
     assert one == two and len(one) > 16
     b.write_bytes(b"\xff\n")
     with pytest.raises(UserError, match="yy, line 1: not UTF-8"):
-        prepare_root(replace(plans[1], output=tmp_path / "new"))
+        prepare_root(replace(all_options[1], output=tmp_path / "new"))
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 100])
@@ -75,7 +75,7 @@ def test_pairs_without_an_empty_side_go_to_the_same_split_in_blocks_of_any_size(
         "train": [pairs[number] for number in (0, 1, 2, 4, 6)],
     }  # one of 0 to 3, one of 4 to 6
     given = {"bitext": [f"xx-yy={files[0]},{files[1]}"]}
-    prepare_root(plan_with(vocabulary, tmp_path / "root", **given, valid_lines=2))
+    prepare_root(options_with(vocabulary, tmp_path / "root", **given, valid_lines=2))
     encoder = Encoder(load_sentencepiece(vocabulary / "spm.model"), read_symbols(vocabulary / "dict.txt"), workers=1)
     for split, rows in wanted.items():
         for side, language in enumerate(("xx", "yy")):
@@ -85,7 +85,7 @@ def test_pairs_without_an_empty_side_go_to_the_same_split_in_blocks_of_any_size(
 
 def test_ids_are_the_lines_of_the_dictionary(tmp_path, vocabulary):
     source = write_lines(tmp_path / "x.txt", text_lines("xx", 5) + ["", "ab☃☃ "])
-    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"]))
+    prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={source}"]))
     rows = (tmp_path / "root" / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
     # Four symbols of fairseq's own come first: the token in line 1 of dict.txt is number 4.
     number = {row.split(" ")[0]: line + 4 for line, row in enumerate(rows)}
@@ -108,7 +108,7 @@ def test_dictionary_leaves_out_the_three_meta_pieces(vocabulary):
 def test_token_files_are_those_of_fairseq_preprocess(tmp_path, vocabulary):
     lines = text_lines("xx", 20) + [""] + text_lines("xx", 20, seed=1)
     source = write_lines(tmp_path / "x.txt", lines)
-    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"]))
+    prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={source}"]))
     encode_text(vocabulary / "spm.model", source, tmp_path / "pieces", 1)
     options = {"trainpref": "pieces", "srcdict": vocabulary / "dict.txt", "destdir": "bin"}
     arguments = [str(word) for name, value in options.items() for word in (f"--{name}", tmp_path / value)]
@@ -122,8 +122,8 @@ def test_trains_a_vocabulary_of_the_size_asked_for_without_held_out_text(tmp_pat
     # The held-out last document alone has the letter q, so no piece may have it.
     x = write_lines(tmp_path / "x.txt", text_lines("xx", 200) + ["", "q qqq qq", "qq q"])
     y = write_lines(tmp_path / "y.txt", text_lines("yy", 200) + ["", "u v", "w x"])
-    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=2, vocab_size=70)
-    reports = prepare_root(plan)
+    options = Options(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=2, vocab_size=70)
+    reports = prepare_root(options)
     pieces = (tmp_path / "root/dict.txt").read_text(encoding="utf-8")
     assert pieces.count("\n") == reports["vocabulary"]["tokens"] == 67
     assert "q" not in pieces and "g" in pieces and "z" in pieces
@@ -138,18 +138,18 @@ def test_equal_shares():
 
 def test_much_memory_is_announced(tmp_path):
     x = write_lines(tmp_path / "x.txt", ["a" * 50, "b" * 150] * 40)
-    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9)
-    surveys = {part.name: survey_mono(part.train[0], 0) for part in plan.parts}
+    options = Options(tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9)
+    surveys = {part.name: survey_mono(part.train[0], 0) for part in options.parts}
     said = ", with about 1.2 GB of memory (--vocab-lines takes fewer lines)"
-    assert preparation._memory(plan, surveys, 500_000) == said and preparation._memory(plan, surveys, 200_000) == ""
+    assert preparation._memory(options, surveys, 500_000) == said and preparation._memory(options, surveys, 200_000) == ""
 
 
 def test_vocabulary_lines_are_shared_among_languages(tmp_path):
     x = write_lines(tmp_path / "x.txt", ["a b", "", *["c d"] * 7])
     y = write_lines(tmp_path / "y.txt", ["u v"] * 100)
-    plan = Plan(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=0, vocab_size=9, vocab_lines=30)
-    surveys = {part.name: survey_mono(part.train[0], 0) for part in plan.parts}
-    lines = list(preparation.training_lines(plan, surveys))
+    options = Options(tmp_path / "root", parse_parts([f"xx={x}", f"yy={y}"], []), valid_lines=0, vocab_size=9, vocab_lines=30)
+    surveys = {part.name: survey_mono(part.train[0], 0) for part in options.parts}
+    lines = list(preparation.training_lines(options, surveys))
     assert (lines.count("a b"), lines.count("c d"), lines.count("u v")) == (1, 7, 22)
 
 
@@ -160,14 +160,14 @@ def test_vocabulary_lines_are_shared_among_languages(tmp_path):
 def test_another_choice_makes_the_vocabulary_anew(tmp_path, change):
     """What a finished step was made from is compared: with it, there would be the old vocabulary in silence."""
     x = write_lines(tmp_path / "x.txt", ["a b", "", "c d"])
-    plan = Plan(
+    options = Options(
         tmp_path / "root", parse_parts([f"xx={x}"], []), valid_lines=0, vocab_size=9, vocab_lines=30, character_coverage=0.98
     )
-    made_from = preparation._vocabulary_inputs(plan)
-    assert preparation._vocabulary_inputs(replace(plan, workers=3)) == made_from
-    assert preparation._vocabulary_inputs(replace(plan, **change)) != made_from
+    made_from = preparation._vocabulary_inputs(options)
+    assert preparation._vocabulary_inputs(replace(options, workers=3)) == made_from
+    assert preparation._vocabulary_inputs(replace(options, **change)) != made_from
     write_lines(x, ["a b", "", "c e"])
-    assert preparation._vocabulary_inputs(plan) != made_from
+    assert preparation._vocabulary_inputs(options) != made_from
 
 
 # Documents and pairs ---------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ BLANK = pytest.mark.parametrize("blank", ["  ", "\u200b \u200e\ufeff", "\u2581\u
 def test_documents_keep_their_borders(tmp_path, vocabulary, blank):
     x = text_lines("xx", 7)
     source = write_lines(tmp_path / "x.txt", [x[0], x[1], "", x[2], x[3], blank, x[4], x[5], x[6]])
-    reports = prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=2))
+    reports = prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={source}"], valid_lines=2))
     mono = tmp_path / "root/mono/xx"
     assert decoded(mono / "train", vocabulary) == [x[0], x[1], "", x[2], x[3], ""]
     assert decoded(mono / "valid", vocabulary) == [x[4], x[5], x[6]]
@@ -214,7 +214,7 @@ def test_pairs_with_an_empty_side_are_dropped_and_held_out_ones_drawn(tmp_path, 
     x, y = text_lines("xx", 8), text_lines("yy", 8)
     a = write_lines(tmp_path / "a", [*x[:3], "", *x[4:]])
     b = write_lines(tmp_path / "b", [*y[:5], blank, *y[6:]])
-    reports = prepare_root(plan_with(vocabulary, tmp_path / "root", [], [f"yy-xx={b},{a}"], valid_lines=2))
+    reports = prepare_root(options_with(vocabulary, tmp_path / "root", [], [f"yy-xx={b},{a}"], valid_lines=2))
     folder = tmp_path / "root/bitext/yy-xx"
     # Rows 0 1 2 4 6 7 are left; of every three one is held out.
     assert decoded(folder / "valid.yy-xx.xx", vocabulary) == [x[2], x[6]]
@@ -233,7 +233,7 @@ def test_validation_files_instead_of_held_out_lines(tmp_path, vocabulary):
     a, b, va, vb, m, vm = files
     # The validation files are named the other way round than the training files.
     reports = prepare_root(
-        plan_with(
+        options_with(
             vocabulary,
             tmp_path / "root",
             [f"xx={m}"],
@@ -270,7 +270,7 @@ def test_a_line_of_a_hundred_thousand_words(tmp_path, vocabulary):
     long.write_text("ab " * 100_000 + "\n" + "ab\n" * 3, encoding="utf-8")
     short.write_text("ab\n" * 4, encoding="utf-8")
     root = tmp_path / "root"
-    prepare_root(plan_with(vocabulary, root, [f"xx={long}"], bitext=[f"xx-yy={long},{short}"]))
+    prepare_root(options_with(vocabulary, root, [f"xx={long}"], bitext=[f"xx-yy={long},{short}"]))
     lines = load_tokens(root / "mono/xx/train")
     assert len(lines) == 4 and lines.sizes[0] >= 100_000
     segments = AdjacentSegments("xx", lines, 128)

@@ -10,14 +10,14 @@ import sys
 import pytest
 from conftest import REPOSITORY
 from support.preparation import (
-    plan_with,
+    options_with,
     text_lines,
     vocabulary,  # noqa: F401  fixtures
     write_lines,
 )
 
 from veco_fairseq.data.prepare.preparation import MANIFEST_NAME, prepare_root
-from veco_fairseq.data.prepare.text import Plan, parse_parts
+from veco_fairseq.data.prepare.text import Options, parse_parts
 from veco_fairseq.data.sentencepiece import load_sentencepiece, train_sentencepiece
 from veco_fairseq.errors import UserError
 
@@ -75,7 +75,7 @@ def bad_text(tmp_path, name, content):
 def test_bad_text(tmp_path, vocabulary, name, content, valid_lines, message):
     path = bad_text(tmp_path, name, content)
     with pytest.raises(UserError) as error:
-        prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={path}"], valid_lines=valid_lines))
+        prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={path}"], valid_lines=valid_lines))
     assert message in str(error.value)
     assert not (tmp_path / "root").exists()
 
@@ -86,25 +86,25 @@ def test_bad_vocabulary_options(tmp_path):
     with pytest.raises(
         UserError, match=r"--vocab-size 5000: more than the text has pieces for: give at most \d+, or --soft-vocab-limit$"
     ):
-        prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5000))
+        prepare_root(Options(tmp_path / "root", parts, 0, vocab_size=5000))
     with pytest.raises(UserError, match=r"--vocab-size 5: too few for the characters of the text: give at least 11, "):
-        prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5))  # 7 letters, the space mark, 3 meta pieces
+        prepare_root(Options(tmp_path / "root", parts, 0, vocab_size=5))  # 7 letters, the space mark, 3 meta pieces
     with pytest.raises(UserError, match="x: not a SentencePiece model"):
-        prepare_root(Plan(tmp_path / "root", parts, 0, sentencepiece=source, dictionary=source))
+        prepare_root(Options(tmp_path / "root", parts, 0, sentencepiece=source, dictionary=source))
     with pytest.raises(UserError, match="give --vocab-size N, or --sentencepiece MODEL and --dict DICT together"):
-        Plan(tmp_path / "root", parts, 0, sentencepiece=source)
+        Options(tmp_path / "root", parts, 0, sentencepiece=source)
     with pytest.raises(UserError, match="nothing to prepare: give --mono LANG=FILE or --bitext SRC-TGT=FILE,FILE"):
-        Plan(tmp_path / "root", [], 0, vocab_size=50)
+        Options(tmp_path / "root", [], 0, vocab_size=50)
     for coverage in (0.98, 1):  # as SentencePiece has it
-        assert Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
+        assert Options(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
         assert train_sentencepiece(["ab ba"] * 9, 7, character_coverage=coverage)
     for coverage in (0.979, 1.01):
         with pytest.raises(UserError, match="character_coverage"):
             train_sentencepiece(["ab ba"] * 9, 7, character_coverage=coverage)
         with pytest.raises(UserError, match=f"--character-coverage {coverage}: must be from 0.98 to 1"):
-            Plan(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
+            Options(tmp_path / "root", parts, 0, vocab_size=50, character_coverage=coverage)
     with pytest.raises(UserError, match="not both"):
-        Plan(tmp_path / "root", parts, 0, vocab_size=50, sentencepiece=source)
+        Options(tmp_path / "root", parts, 0, vocab_size=50, sentencepiece=source)
     assert not (tmp_path / "root/dict.txt").exists()
 
 
@@ -112,12 +112,12 @@ def test_a_soft_limit_makes_as_many_pieces_as_the_text_has(tmp_path):
     source = write_lines(tmp_path / "x", text_lines("xx", 50))
     parts = parse_parts([f"xx={source}"], [])
     with pytest.raises(UserError, match="at most") as error:
-        prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5000))
+        prepare_root(Options(tmp_path / "root", parts, 0, vocab_size=5000))
     most = int(str(error.value).split("at most ")[1].split(",")[0])
-    prepare_root(Plan(tmp_path / "root", parts, 0, vocab_size=5000, soft_vocab_limit=True))
+    prepare_root(Options(tmp_path / "root", parts, 0, vocab_size=5000, soft_vocab_limit=True))
     pieces = len(load_sentencepiece(tmp_path / "root/sentencepiece.bpe.model"))
     assert 11 < pieces <= most
-    prepare_root(Plan(tmp_path / "other", parts, 0, vocab_size=20, soft_vocab_limit=True))
+    prepare_root(Options(tmp_path / "other", parts, 0, vocab_size=20, soft_vocab_limit=True))
     assert len(load_sentencepiece(tmp_path / "other/sentencepiece.bpe.model")) == 20
 
 
@@ -126,30 +126,30 @@ def test_foreign_or_damaged_root_is_refused(tmp_path, vocabulary):
     root = tmp_path / "root"
     root.mkdir()
     write_lines(root / "dict.txt", ["a 1"])
-    plan = plan_with(vocabulary, root, [f"xx={source}"])
+    options = options_with(vocabulary, root, [f"xx={source}"])
     with pytest.raises(UserError, match="holds a dict.txt that this command did not make"):
-        prepare_root(plan)
+        prepare_root(options)
     assert (root / "dict.txt").read_text() == "a 1\n"
     (root / MANIFEST_NAME).write_text("{")
     with pytest.raises(UserError, match="preparation.json: damaged"):
-        prepare_root(plan)
+        prepare_root(options)
 
 
 def test_a_pair_in_the_other_order_is_refused(tmp_path, vocabulary):
     """Training would take the same pairs twice; those that are held out of the one could be trained on in the other."""
     x, y = write_lines(tmp_path / "x", text_lines("xx", 50)), write_lines(tmp_path / "y", text_lines("yy", 50))
     for _ in range(2):
-        prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}"], [f"xx-yy={x},{y}"]))
+        prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={x}"], [f"xx-yy={x},{y}"]))
     with pytest.raises(UserError, match="root: has bitext/xx-yy already, and would have the pair twice: name it so"):
-        prepare_root(plan_with(vocabulary, tmp_path / "root", [], [f"yy-xx={y},{x}"]))
+        prepare_root(options_with(vocabulary, tmp_path / "root", [], [f"yy-xx={y},{x}"]))
     assert [path.name for path in (tmp_path / "root/bitext").iterdir()] == ["xx-yy"]
 
 
 def test_part_of_another_vocabulary_is_refused(tmp_path, vocabulary):
     x, y = write_lines(tmp_path / "x", text_lines("xx", 50)), write_lines(tmp_path / "y", text_lines("yy", 50))
-    prepare_root(plan_with(vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"]))
+    prepare_root(options_with(vocabulary, tmp_path / "root", [f"xx={x}", f"yy={y}"]))
     with pytest.raises(UserError, match="mono/yy would be left over from another vocabulary"):
-        prepare_root(Plan(tmp_path / "root", parse_parts([f"xx={x}"], []), 0, vocab_size=40))
+        prepare_root(Options(tmp_path / "root", parse_parts([f"xx={x}"], []), 0, vocab_size=40))
 
 
 def command(monkeypatch, script, *arguments):
@@ -202,11 +202,11 @@ def test_encode_command(tmp_path, vocabulary, monkeypatch, capsys):
 
 def test_a_mask_that_training_cannot_take_is_refused_before_all_is_encoded(tmp_path, vocabulary):
     rows = (vocabulary / "dict.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    plan = plan_with(vocabulary, tmp_path / "root", [f"xx={write_lines(tmp_path / 'xx', text_lines('xx', 9))}"])
-    plan.dictionary = write_lines(tmp_path / "dict", ["<mask> 1", *rows])
+    options = options_with(vocabulary, tmp_path / "root", [f"xx={write_lines(tmp_path / 'xx', text_lines('xx', 9))}"])
+    options.dictionary = write_lines(tmp_path / "dict", ["<mask> 1", *rows])
     with pytest.raises(UserError) as error:
-        prepare_root(plan)
+        prepare_root(options)
     told = f"has <mask> as token 4 of {len(rows) + 5}, but it must be the last for training: take the line away"
-    assert str(error.value) == f"{plan.dictionary}: {told}" and not (tmp_path / "root").exists()
-    plan.dictionary = write_lines(tmp_path / "dict", [*rows, "<mask> 1"])
-    prepare_root(plan)
+    assert str(error.value) == f"{options.dictionary}: {told}" and not (tmp_path / "root").exists()
+    options.dictionary = write_lines(tmp_path / "dict", [*rows, "<mask> 1"])
+    prepare_root(options)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.preparation import (
-    plan_with,
+    options_with,
     text_lines,
     vocabulary,  # noqa: F401  fixtures
     write_lines,
@@ -66,7 +66,7 @@ def test_preparing(asked, files, tmp_path, monkeypatch, border, reading):
     """Of little text, to start processes for a survey would take longer than the survey."""
     monkeypatch.setattr(preparation, "BYTES_FOR_PROCESSES", border)
     mono = [f"xx={files.texts[0]}", f"yy={files.texts[1]}"]
-    preparation.prepare_root(replace(plan_with(files.folder, tmp_path / "root", mono), workers=3))
+    preparation.prepare_root(replace(options_with(files.folder, tmp_path / "root", mono), workers=3))
     assert asked == [3, *reading, "_encodes", "_encodes"]
 
 

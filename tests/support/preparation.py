@@ -1,6 +1,6 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Generated text, its vocabulary and plans of preparation."""
+"""Generated text, its vocabulary and options of preparation."""
 
 import random
 
@@ -8,7 +8,7 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from sentencepiece import sentencepiece_model_pb2
 
-from veco_fairseq.data.prepare.text import Plan, parse_parts
+from veco_fairseq.data.prepare.text import Options, parse_parts
 from veco_fairseq.data.sentencepiece import dictionary_text, load_sentencepiece, train_sentencepiece
 
 LETTERS = {"xx": "abcdefg", "yy": "uvwxyz"}
@@ -45,10 +45,10 @@ def another_model(path, content):
     return path
 
 
-def plan_with(vocabulary, output, mono=(), bitext=(), valid_lines=0, **options):
+def options_with(vocabulary, output, mono=(), bitext=(), valid_lines=0, **options):
     parts = parse_parts(mono, bitext, options.pop("mono_valid", ()), options.pop("bitext_valid", ()))
     files = {"sentencepiece": vocabulary / "spm.model", "dictionary": vocabulary / "dict.txt"}
-    return Plan(output=output, parts=parts, valid_lines=valid_lines, workers=2, **files, **options)
+    return Options(output=output, parts=parts, valid_lines=valid_lines, workers=2, **files, **options)
 
 
 def decoded(prefix, vocabulary):

@@ -57,10 +57,10 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.data.prepare.preparation import prepare_root, report_table
-    from veco_fairseq.data.prepare.text import Plan, parse_parts
+    from veco_fairseq.data.prepare.text import Options, parse_parts
     from veco_fairseq.parallel import default_workers
 
-    plan = Plan(
+    options = Options(
         output=args.output,
         parts=parse_parts(args.mono, args.bitext, args.mono_valid, args.bitext_valid),
         valid_lines=args.valid_lines,
@@ -72,4 +72,4 @@ def main(args: argparse.Namespace) -> None:
         soft_vocab_limit=args.soft_vocab_limit,
         workers=args.workers or default_workers(),
     )
-    print(report_table(prepare_root(plan)))
+    print(report_table(prepare_root(options)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from veco_fairseq.checkpoints.seq2seq import convert_to_seq2seq
 from veco_fairseq.data.prepare.preparation import prepare_root
-from veco_fairseq.data.prepare.text import Plan, parse_parts
+from veco_fairseq.data.prepare.text import Options, parse_parts
 from veco_fairseq.data.sentencepiece import DICT_NAME
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import atomic_folder
@@ -109,9 +109,9 @@ def make_corpus(folder: Path, seed: int) -> None:
             [f"{pair}={text}/train.{source},{text}/train.{target}"],
             bitext_valid=[f"{pair}={text}/valid.{source},{text}/valid.{target}"],
         )
-        plan = Plan(made / "root", parts, valid_lines=16, vocab_size=PIECES, workers=1)
+        options = Options(made / "root", parts, valid_lines=16, vocab_size=PIECES, workers=1)
         # SentencePiece starts threads, of which a process that forks must have none.
-        finish(["prepare_root"], made / "logs/root", lambda: prepare_root(plan))
+        finish(["prepare_root"], made / "logs/root", lambda: prepare_root(options))
         shutil.copytree(made / "root/bitext" / pair, made / "mt")
         for lang in LANGUAGES:
             shutil.copy(made / "root" / DICT_NAME, made / f"mt/dict.{lang}.txt")

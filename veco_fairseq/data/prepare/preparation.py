@@ -18,8 +18,8 @@ from typing import Any
 from veco_fairseq.data.prepare.encoding import Counts, Key, Step, Text, encode_rows, encoding, remove_rest, say
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME, Progress
 from veco_fairseq.data.prepare.text import (
+    Options,
     Part,
-    Plan,
     Survey,
     has_text,
     held_out,
@@ -63,20 +63,20 @@ def equal_shares(lines: dict[str, int], limit: int) -> dict[str, int]:
     return shares
 
 
-def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
-    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``plan.vocab_lines``.
+def training_lines(options: Options, surveys: dict[str, Survey]) -> Iterator[str]:
+    """Yield the lines to learn the vocabulary from: lines of the training split, at most ``options.vocab_lines``.
 
     The held-out lines are drawn in the same way. So for a line that is drawn and held out, the next one stands that is neither.
     """
     totals: Counter[str] = Counter()
-    for part in plan.parts:
+    for part in options.parts:
         for language in part.languages:
             totals[language] += surveys[part.name].kept
-    shares = equal_shares(totals, plan.vocab_lines)
+    shares = equal_shares(totals, options.vocab_lines)
     seen: Counter[str] = Counter()
     due: Counter[str] = Counter()
-    for part in plan.parts:
-        for split, lines in split_rows(part, surveys[part.name], plan.valid_lines):
+    for part in options.parts:
+        for split, lines in split_rows(part, surveys[part.name], options.valid_lines):
             if split == "valid" and part.valid:  # which the totals do not count
                 continue
             for language, line in zip(part.languages, lines):
@@ -88,28 +88,28 @@ def training_lines(plan: Plan, surveys: dict[str, Survey]) -> Iterator[str]:
                         yield line
 
 
-def prepare_root(plan: Plan) -> dict[str, dict[str, Any]]:
+def prepare_root(options: Options) -> dict[str, dict[str, Any]]:
     """Make the root, or the parts of it that are missing; return each step's report.
 
     Raises:
         UserError: the input is wrong, or the disk is full; the files of a failed step have hidden names. Or another process
             makes the root.
     """
-    with folder_to_make(plan.output):
-        return _prepare(plan)
+    with folder_to_make(options.output):
+        return _prepare(options)
 
 
-def _prepare(plan: Plan) -> dict[str, dict[str, Any]]:
-    manifest = Manifest(plan.output, MANIFEST_NAME, (DICT_NAME,))
-    _require_one_order(plan, manifest)
-    vocabulary_from = _vocabulary_inputs(plan)
+def _prepare(options: Options) -> dict[str, dict[str, Any]]:
+    manifest = Manifest(options.output, MANIFEST_NAME, (DICT_NAME,))
+    _require_one_order(options, manifest)
+    vocabulary_from = _vocabulary_inputs(options)
     vocabulary_is_done = manifest.is_done("vocabulary", vocabulary_from)
     if not vocabulary_is_done:
-        manifest.require_all({"vocabulary", *(part.name for part in plan.parts)})
-    progress = Progress(plan.output / PROGRESS_NAME)
-    with kept_processes(plan.workers) as run:
+        manifest.require_all({"vocabulary", *(part.name for part in options.parts)})
+    progress = Progress(options.output / PROGRESS_NAME)
+    with kept_processes(options.workers) as run:
         # All inputs are read once before anything is written, so that an error in the last file shows at once.
-        surveys = _surveys(plan, manifest if vocabulary_is_done else None, progress, run)
+        surveys = _surveys(options, manifest if vocabulary_is_done else None, progress, run)
         if not manifest.path.exists():
             manifest.save()  # from here on the folder is known as a root, whatever interrupts this run
         if surveys:
@@ -117,68 +117,68 @@ def _prepare(plan: Plan) -> dict[str, dict[str, Any]]:
         if vocabulary_is_done:
             say("vocabulary: already there")
         else:
-            _make_vocabulary(plan, surveys, manifest, vocabulary_from)
-        _encode(plan, surveys, run, manifest=manifest, progress=progress)
+            _make_vocabulary(options, surveys, manifest, vocabulary_from)
+        _encode(options, surveys, run, manifest=manifest, progress=progress)
     progress.path.unlink(missing_ok=True)
     return {step: entry["report"] for step, entry in manifest.steps.items()}
 
 
-def _require_one_order(plan: Plan, manifest: Manifest) -> None:
+def _require_one_order(options: Options, manifest: Manifest) -> None:
     """Refuse a pair that the root has in the other order: training would take both for pairs of their own."""
-    for part in plan.parts:
+    for part in options.parts:
         other = replace(part, languages=part.languages[::-1]).name
         if part.is_pair and other in manifest.steps:
             raise UserError(
-                f"{plan.output}: has {other} already, and would have the pair twice: name it so, with its files in this "
+                f"{options.output}: has {other} already, and would have the pair twice: name it so, with its files in this "
                 "order, or make another folder"
             )
 
 
-def _surveys(plan: Plan, manifest: Manifest | None, progress: Progress, run: Run) -> dict[str, Survey]:
+def _surveys(options: Options, manifest: Manifest | None, progress: Progress, run: Run) -> dict[str, Survey]:
     """Read the parts that are not in the manifest; note in ``progress`` what was found."""
     surveys: dict[str, Survey] = {}
     unread: list[Part] = []
-    for part in plan.parts:
-        if manifest is None or not manifest.is_done(part.name, _part_inputs(part, plan, _vocabulary(manifest))):
-            known = progress.survey(part.name, _part_inputs(part, plan, None))
+    for part in options.parts:
+        if manifest is None or not manifest.is_done(part.name, _part_inputs(part, options, _vocabulary(manifest))):
+            known = progress.survey(part.name, _part_inputs(part, options, None))
             if known:
                 surveys[part.name] = Survey(**known)
             else:
                 unread.append(part)
     size = sum(path.stat().st_size for part in unread for path in (*part.train, *part.valid))
-    survey, inputs = partial(_survey, plan), {part.name: _part_inputs(part, plan, None) for part in unread}
+    survey, inputs = partial(_survey, options), {part.name: _part_inputs(part, options, None) for part in unread}
     for part, found in zip(unread, run(partial(partial, survey), unread) if size > BYTES_FOR_PROCESSES else map(survey, unread)):
         surveys[part.name] = found
         progress.surveys[part.name] = [inputs[part.name], asdict(found)]
     return surveys
 
 
-def _require_unchanged(part: Part, plan: Plan, progress: Progress) -> None:
+def _require_unchanged(part: Part, options: Options, progress: Progress) -> None:
     """Refuse texts that are not those of the survey, by whose numbers of lines the held-out ones are chosen; UserError."""
-    if progress.survey(part.name, _part_inputs(part, plan, None)) is None:
+    if progress.survey(part.name, _part_inputs(part, options, None)) is None:
         texts = ", ".join(map(str, (*part.train, *part.valid)))
         raise UserError(f"{part.name}: {texts}: changed while the root was made: run the same command again, which reads it anew")
 
 
-def _encode(plan: Plan, surveys: dict[str, Survey], run: Run, *, manifest: Manifest, progress: Progress) -> None:
+def _encode(options: Options, surveys: dict[str, Survey], run: Run, *, manifest: Manifest, progress: Progress) -> None:
     """Write the token files that are not in the manifest."""
-    model, dictionary = plan.output / MODEL_NAME, plan.output / DICT_NAME
+    model, dictionary = options.output / MODEL_NAME, options.output / DICT_NAME
     encoder = Encoder(load_sentencepiece(model), read_symbols(dictionary), workers=1)
     if (encoder.ids == encoder.unk).mean() > 0.5:
         say("warning: most pieces of the SentencePiece model are not in the dictionary: do they belong together?")
     encode = encoding(run, model, dictionary, leave_out_empty=True)
-    for part in plan.parts:
-        made_from = _part_inputs(part, plan, _vocabulary(manifest))
-        splits = ("train", "valid") if plan.valid_lines or part.valid else ("train",)
+    for part in options.parts:
+        made_from = _part_inputs(part, options, _vocabulary(manifest))
+        splits = ("train", "valid") if options.valid_lines or part.valid else ("train",)
         files = {(split, side): part.prefix(split, side) for split in splits for side in range(len(part.languages))}
         step = Step(part.name, made_from, files, surveys[part.name].rows if part.name in surveys else 0)
         if manifest.is_done(part.name, made_from):
             say(f"{part.name}: already there")
         else:
-            _require_unchanged(part, plan, progress)
-            texts = _texts(part, plan, surveys[part.name])
+            _require_unchanged(part, options, progress)
+            texts = _texts(part, options, surveys[part.name])
             counts = encode_rows(step, texts, encoder, encode, manifest=manifest, progress=progress)
-            _require_unchanged(part, plan, progress)
+            _require_unchanged(part, options, progress)
             manifest.finish(part.name, made_from, step.names, _report(part, surveys[part.name], counts))
         remove_rest(manifest, [step])
 
@@ -187,9 +187,9 @@ def _vocabulary(manifest: Manifest) -> str:
     return manifest.steps["vocabulary"]["report"]["sha256"]
 
 
-def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
-    if plan.vocab_size is None:
-        model, dictionary = plan.given
+def _vocabulary_inputs(options: Options) -> dict[str, Any]:
+    if options.vocab_size is None:
+        model, dictionary = options.given
         processor, symbols = load_sentencepiece(model), read_symbols(dictionary)
         require_own_pieces(processor, model, symbols)
         if MASK in symbols[:-1]:
@@ -199,25 +199,25 @@ def _vocabulary_inputs(plan: Plan) -> dict[str, Any]:
             )
         return {"given": checksum(model.read_bytes(), dictionary.read_bytes())}
     return {
-        **({"soft_vocab_limit": True} if plan.soft_vocab_limit else {}),
-        "vocab_size": plan.vocab_size,
-        "character_coverage": plan.character_coverage,
-        "vocab_lines": plan.vocab_lines,
-        "parts": {part.name: [held_out(part, plan.valid_lines), fingerprint(part.train)] for part in plan.parts},
+        **({"soft_vocab_limit": True} if options.soft_vocab_limit else {}),
+        "vocab_size": options.vocab_size,
+        "character_coverage": options.character_coverage,
+        "vocab_lines": options.vocab_lines,
+        "parts": {part.name: [held_out(part, options.valid_lines), fingerprint(part.train)] for part in options.parts},
     }
 
 
-def _part_inputs(part: Part, plan: Plan, vocabulary: str | None) -> dict[str, Any]:
+def _part_inputs(part: Part, options: Options, vocabulary: str | None) -> dict[str, Any]:
     return {
         "train": fingerprint(part.train),
-        "valid": fingerprint(part.valid) or held_out(part, plan.valid_lines),
+        "valid": fingerprint(part.valid) or held_out(part, options.valid_lines),
         "vocabulary": vocabulary,
     }
 
 
-def _survey(plan: Plan, part: Part) -> Survey:
+def _survey(options: Options, part: Part) -> Survey:
     say(f"{part.name}: reading {', '.join(str(path) for path in (*part.train, *part.valid))}")
-    valid_lines = held_out(part, plan.valid_lines)
+    valid_lines = held_out(part, options.valid_lines)
     if part.is_pair:
         survey = survey_bitext(part.train, valid_lines)
         if part.valid:
@@ -231,39 +231,38 @@ def _survey(plan: Plan, part: Part) -> Survey:
     return survey
 
 
-def _make_vocabulary(plan: Plan, surveys: dict[str, Survey], manifest: Manifest, made_from: dict[str, Any]) -> None:
-    if plan.vocab_size is None:
-        model, dictionary = (path.read_bytes() for path in plan.given)
+def _make_vocabulary(options: Options, surveys: dict[str, Survey], manifest: Manifest, made_from: dict[str, Any]) -> None:
+    if options.vocab_size is None:
+        model, dictionary = (path.read_bytes() for path in options.given)
     else:
-        lines = min(sum(surveys[p.name].kept * len(p.languages) for p in plan.parts), plan.vocab_lines)
-        say(
-            f"vocabulary: training SentencePiece, {plan.vocab_size:,} pieces, on about {lines:,} lines{_memory(plan, surveys, lines)}"
-        )
+        lines = min(sum(surveys[p.name].kept * len(p.languages) for p in options.parts), options.vocab_lines)
+        memory = _memory(options, surveys, lines)
+        say(f"vocabulary: training SentencePiece, {options.vocab_size:,} pieces, on about {lines:,} lines{memory}")
         model = train_sentencepiece(
-            training_lines(plan, surveys),
-            plan.vocab_size,
-            character_coverage=plan.character_coverage,
+            training_lines(options, surveys),
+            options.vocab_size,
+            character_coverage=options.character_coverage,
             quiet=lines < 500_000,
-            at_most=plan.soft_vocab_limit,
+            at_most=options.soft_vocab_limit,
         )
-        dictionary = dictionary_text(model, plan.output / MODEL_NAME)
+        dictionary = dictionary_text(model, options.output / MODEL_NAME)
     files = (MODEL_NAME, DICT_NAME)
     manifest.start("vocabulary", files)
-    write_vocabulary(plan.output, model, dictionary)
+    write_vocabulary(options.output, model, dictionary)
     report = {"sha256": checksum(model, dictionary), "tokens": dictionary.count(b"\n")}
     manifest.finish("vocabulary", made_from, files, report)
 
 
-def _memory(plan: Plan, surveys: dict[str, Survey], lines: int) -> str:
+def _memory(options: Options, surveys: dict[str, Survey], lines: int) -> str:
     """Return what to say about the memory that training on so many lines takes; nothing where it is little."""
-    first = list(itertools.islice(training_lines(plan, surveys), LINES_LOOKED_AT))
+    first = list(itertools.islice(training_lines(options, surveys), LINES_LOOKED_AT))
     gigabytes = sum(map(len, first)) / max(1, len(first)) * lines * TRAINING_BYTES_A_CHARACTER / 1e9
     return f", with about {gigabytes:.1f} GB of memory (--vocab-lines takes fewer lines)" if gigabytes >= 0.5 else ""
 
 
-def _texts(part: Part, plan: Plan, survey: Survey) -> list[Text]:
+def _texts(part: Part, options: Options, survey: Survey) -> list[Text]:
     """Return the texts of a part, which go into the token files of all its sides and splits in one pass."""
-    texts = [Text(part.train, "train", is_valid(part, survey, plan.valid_lines))]
+    texts = [Text(part.train, "train", is_valid(part, survey, options.valid_lines))]
     return texts + ([Text(part.valid, "valid")] if part.valid else [])
 
 

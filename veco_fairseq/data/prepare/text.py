@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass
-class Plan:
+class Options:
     """The options of ``veco prepare``."""
 
     output: Path
