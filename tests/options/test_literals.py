@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.options.literals import NO_LITERAL, check_options, literal, shown
+from veco_fairseq.options.literals import NO_LITERAL, literal, refuse_code, shown
 
 
 def test_a_literal_makes_at_most_10_000_items():
@@ -41,7 +41,7 @@ CODE = "f()"
 ])  # fmt: skip
 def test_options_are_found_wherever_they_stand(state, place):
     with pytest.raises(UserError) as caught:
-        check_options("a.pt", state)
+        refuse_code("a.pt", state)
     assert str(caught.value).startswith(f"a.pt: refused: its option {place} is 'f()', which fairseq would evaluate, but only a ")
 
 
@@ -52,10 +52,10 @@ def test_a_resolver_is_refused_anywhere_in_a_text(value):
     with pytest.raises(
         UserError, match=r"^a\.pt: refused: its option cfg\.x\.0 is '.+', for which OmegaConf may call a resolver: "
     ):
-        check_options("a.pt", {"cfg": {"x": (value,)}})
+        refuse_code("a.pt", {"cfg": {"x": (value,)}})
 
 
 def test_the_same_list_twice_and_a_nest_without_an_end_are_read():
     nest = {"lamb_betas": "(0.9, 0.98)", "other": CODE, "lamb": "${optimization.lr}: x"}
     nest["itself"] = [nest, nest]
-    check_options("a.pt", {"cfg": nest, "args": None})
+    refuse_code("a.pt", {"cfg": nest, "args": None})

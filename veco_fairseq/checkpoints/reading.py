@@ -75,13 +75,13 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
         UserError: the file is missing; it is no fairseq checkpoint, since it has no "model"; a part of it has a wrong
             type (:func:`~veco_fairseq.checkpoints.skeleton.check_skeleton`); its model has a tensor with NaN or infinity;
             it needs more than :func:`allowed_types` and is not trusted; or an option holds what fairseq would run as code
-            (:func:`veco_fairseq.options.literals.check_options`).
+            (:func:`veco_fairseq.options.literals.refuse_code`).
     """
     state = _load(Path(path), trust, mapped)
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
-    literals.check_options(path, state, own_options_in(state))
+    literals.refuse_code(path, state, own_options_in(state))
     check_skeleton(path, state)
     check_finite(path, state["model"])
     return state
@@ -164,7 +164,7 @@ def _check_tensors(path: Path, records: Records, state: Any, mapped: bool) -> No
         ) from error
 
 
-def require_file(path: Path | str) -> None:
+def require_checkpoint(path: Path | str) -> None:
     """Refuse a checkpoint that is not there.
 
     Raises:

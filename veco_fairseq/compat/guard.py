@@ -4,8 +4,8 @@
 
 fairseq calls ``eval`` on strings of a checkpoint's options (``xformers_att_config``, ``adaptive_softmax_cutoff``,
 wav2vec's ``conv_feature_layers``, ...) and on the lines of some data sets. :func:`install` replaces ``eval`` by
-:func:`evaluate` in every module of fairseq, and :func:`check_options` refuses a checkpoint as soon as it is read. This
-module also closes the one place where fairseq puts a file's name into a command line of the shell.
+:func:`evaluate` in every module of fairseq, and :func:`veco_fairseq.options.literals.refuse_code` refuses a checkpoint as soon
+as it is read. This module also closes the one place where fairseq puts a file's name into a command line of the shell.
 """
 
 import importlib.machinery

@@ -10,7 +10,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.utils import move_to_cuda
 from tqdm import tqdm
 
-from veco_fairseq.checkpoints.reading import require_file
+from veco_fairseq.checkpoints.reading import require_checkpoint
 from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import Path_
@@ -58,7 +58,7 @@ def load_finetuned(checkpoint: Path_, data: Path_, cpu: bool = False, **options)
         UserError: the checkpoint has another model or cannot be read, an option does nothing in its task, or is none, or the data is bad.
     """
     overrides = {"data": str(data), "vocabulary": str(vocabulary_folder(checkpoint)), "valid_langs": None, **options}
-    require_file(checkpoint)
+    require_checkpoint(checkpoint)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     task_name = None if state["cfg"] is None else getattr(state["cfg"].task, "_name", None)
     if not issubclass(TASK_REGISTRY.get(task_name) or object, NluTask):  # or one of somebody else's that extends it

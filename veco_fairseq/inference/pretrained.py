@@ -13,7 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
-from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_file
+from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_checkpoint
 from veco_fairseq.checkpoints.xlmr import copy_xlmr
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, read_xlmr
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
@@ -141,7 +141,7 @@ def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
         return _load_xlmr(checkpoint, usual_device(cpu))
     folder = vocabulary_folder(checkpoint)
     spm = folder / MODEL_NAME
-    require_file(checkpoint)
+    require_checkpoint(checkpoint)
     require_pretraining(checkpoint)
     if not spm.is_file():
         raise UserError(f"{spm}: no such file: it must be beside the checkpoint: copy it there from the data root")

@@ -19,7 +19,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from veco_fairseq import plugin  # noqa: F401  safe reading of checkpoints
-from veco_fairseq.checkpoints.reading import require_file
+from veco_fairseq.checkpoints.reading import require_checkpoint
 from veco_fairseq.checkpoints.translation import require_translation
 from veco_fairseq.data.reserved import without_symbols
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
@@ -108,7 +108,7 @@ class Translator:
     ):
         require_list(checkpoints, "checkpoints", some=True)
         for path in checkpoints:
-            require_file(path)
+            require_checkpoint(path)
         # no BLEU of a validation, which may need a package that only the training's machine has
         overrides = {"eval_bleu": False, **({"data": str(data)} if data is not None else {})}
         with _told(checkpoints):

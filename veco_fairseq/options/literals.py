@@ -79,7 +79,7 @@ def leaves(held: Any) -> Iterator[tuple[str, Any]]:
             left += reversed([(f"{place}.{key}" if place else str(key), item) for key, item in items])
 
 
-def check_options(path: str | Path, state: dict[str, Any], own: Collection[str] = ()) -> None:
+def refuse_code(path: str | Path, state: dict[str, Any], own: Collection[str] = ()) -> None:
     """Refuse a checkpoint with code in an option that fairseq evaluates, or with an interpolation that calls a resolver.
 
     Args:
