@@ -13,7 +13,7 @@ from support.pretraining import criterion_for, iterator
 
 from veco_fairseq.data.batches import shard
 from veco_fairseq.errors import UserError
-from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_camlm_options
+from veco_fairseq.tasks.camlm_options import CamlmTaskConfig, check_camlm
 
 PAD = 1
 
@@ -247,7 +247,7 @@ def test_symbols_are_kept_in_the_state(make_task):
     ids=str,
 )  # fmt: skip
 def test_the_least_and_the_most_are_enough(options):
-    check_camlm_options(CamlmTaskConfig(data=".", **options))
+    check_camlm(CamlmTaskConfig(data=".", **options))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_the_least_and_the_most_are_enough(options):
 )  # fmt: skip
 def test_what_is_wrong_with_any_data(options, message):
     with pytest.raises(UserError, match=message):
-        check_camlm_options(CamlmTaskConfig(**{"data": ".", **options}))
+        check_camlm(CamlmTaskConfig(**{"data": ".", **options}))
 
 
 def test_every_worker_has_as_many_batches_to_validate():

@@ -172,10 +172,10 @@ def test_labels_are_those_of_the_checkpoint(pretrained, tmp_path):
     state = task.state_dict()
     task.resume_task_state(state, "x.pt")
     task.resume_task_state({"symbols": state["symbols"]}, "x.pt")  # of pre-training, which has none
-    with pytest.raises(UserError, match="the labels yes, no, but the data has no, yes: give data with those, or begin with"):
+    told = "has the labels yes, no, but the data has the labels no, yes: give data with the same, or begin with the pre-trained"
+    with pytest.raises(UserError, match=told):
         task.resume_task_state({**state, "labels": ["yes", "no"]}, "x.pt")
-    of_questions = "x.pt: has no labels, since it is for --nlu-task span, but the data has no, yes: give data with questions, or"
-    with pytest.raises(UserError, match=of_questions):
+    with pytest.raises(UserError, match=r"x.pt: has no labels \(--nlu-task span\), but the data has the labels no, yes: give"):
         task.resume_task_state({**state, "labels": []}, "x.pt")
     with pytest.raises(UserError, match="x.pt: has learnt with --word-pooling mean, not first: give that option, too"):
         task.resume_task_state({**state, "word_pooling": "mean"}, "x.pt")

@@ -42,11 +42,11 @@ def main(args: argparse.Namespace) -> None:
     from veco_fairseq.models.xlme import XlmeModel
     from veco_fairseq.modules.device import usual_device
     from veco_fairseq.options import borders
-    from veco_fairseq.tasks.camlm_options import check_camlm_options
+    from veco_fairseq.tasks.camlm_options import check_camlm
 
     args.seed, args.update_freq = 1, [1]
     borders.check_options(vars(args))
-    check_camlm_options(args)
+    check_camlm(args)
     of_generator = ("generator_layers", "generator_embeddings")
     names = ("encoder_layers", "table_dim", "autocast", "checkpoint_activations", "relative_position_bias", *of_generator)
     chosen = {name: getattr(args, name) for name in names}

@@ -30,13 +30,7 @@ from veco_fairseq.data.vocabulary import require_same_symbols
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.flags import flag
 from veco_fairseq.tasks.base import VecoTask
-from veco_fairseq.tasks.camlm_options import (
-    WITHOUT_EFFECT,
-    CamlmTaskConfig,
-    check_camlm_options,
-    init_from_counts,
-    training_split,
-)
+from veco_fairseq.tasks.camlm_options import WITHOUT_EFFECT, CamlmTaskConfig, check_camlm, init_from_counts, training_split
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +62,7 @@ class CamlmTask(VecoTask):
 
     @classmethod
     def setup_task(cls, cfg: CamlmTaskConfig, **kwargs) -> "CamlmTask":
-        check_camlm_options(cfg)
+        check_camlm(cfg)
         paths = list(map(Path, utils.split_paths(cfg.data)))
         for path in paths[1:]:  # check them now, and not when their epoch comes
             find_sources(path, training_split(cfg), cfg)

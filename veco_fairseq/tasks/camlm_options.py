@@ -71,7 +71,7 @@ def init_from_counts(cfg, start: str) -> bool:
     return True
 
 
-def check_camlm_options(cfg) -> None:
+def check_camlm(cfg) -> None:
     """Raise UserError for an option that is wrong with any data."""
     borders.check_options({option.name: getattr(cfg, option.name) for option in fields(DataOptions)})
     most = min(cfg.bitext_mask_prob, 1 - cfg.bitext_mask_prob)

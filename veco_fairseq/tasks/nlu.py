@@ -150,12 +150,10 @@ class NluTask(VecoTask):
     def resume_task_state(self, task_state: dict[str, Any], checkpoint: str) -> None:
         """Refuse a checkpoint with another dictionary, other labels, or another ``--word-pooling``."""
         require_same_symbols(task_state.get("symbols"), self.dictionary, checkpoint, self.vocabulary)
-        theirs = task_state.get("labels", self.labels)
-        if list(theirs) != self.labels:
-            none = "no labels, since it is for --nlu-task span"
-            there, those = ("the labels " + ", ".join(theirs), "with those") if theirs else (none, "with questions")
-            found = f"has {there}, but the data has {', '.join(self.labels) or none}"
-            raise UserError(f"{checkpoint}: {found}: give data {those}, or begin with the pre-trained checkpoint")
+        if (theirs := list(task_state.get("labels", self.labels))) != self.labels:
+            there, here = (f"the labels {', '.join(of)}" if of else "no labels (--nlu-task span)" for of in (theirs, self.labels))
+            found = f"has {there}, but the data has {here}"
+            raise UserError(f"{checkpoint}: {found}: give data with the same, or begin with the pre-trained checkpoint")
         if (pooling := task_state.get("word_pooling", self.pooling)) != self.pooling:
             raise UserError(f"{checkpoint}: has learnt with --word-pooling {pooling}, not {self.pooling}: give that option, too")
 
