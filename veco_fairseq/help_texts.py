@@ -5,9 +5,7 @@
 import argparse
 import re
 
-PRETRAINED = (
-    "a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it; or the folder of a Hugging Face XLM-R"
-)
+PRETRAINED = "a checkpoint of --task camlm, with its dict.txt and sentencepiece.bpe.model beside it; or the folder of an XLM-R"
 TRUST = "unpickle a checkpoint that holds more than tensors and plain values; such a file can run any code"
 
 

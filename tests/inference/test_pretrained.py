@@ -64,7 +64,7 @@ def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):
 @pytest.mark.parametrize(
     "options, arch",
     [
-        ({"args": Namespace(arch="roberta_large")}, "roberta_large"),  # of fairseq before hydra
+        ({"args": Namespace(arch="lstm")}, "lstm"),  # of fairseq before hydra
         ({"cfg": {"model": {"_name": "transformer_iwslt_de_en"}}}, "transformer_iwslt_de_en"),
         ({"cfg": {"model": Namespace(_name="veco_mt_tiny")}}, "veco_mt_tiny"),
     ],

@@ -1,16 +1,23 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""An XLM-R of Hugging Face where a pre-trained model is asked for: its states are those of transformers."""
+"""An XLM-R of Hugging Face or fairseq where a pre-trained model is asked for: its states are those of their own programs."""
 
 import json
+import shutil
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import error_line, save_with_vocabulary
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta.model import roberta_base_architecture as roberta_base
 from safetensors.torch import load_file, save_file
-from support.xlmr import DIM, LAYERS, folder, hugging_face, needs_transformers, symbols, vocabulary  # noqa: F401  fixtures
+from support.models import all_random
+from support.xlmr import DIM, HEADS, LAYERS, folder, hugging_face, needs_transformers, symbols, vocabulary  # noqa: F401  fixtures
 
 from veco_fairseq.checkpoints.huggingface import export_hf
+from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
 from veco_fairseq.inference.states import layer_states
@@ -37,6 +44,20 @@ def test_the_states_are_those_of_transformers(folder, symbols, name):  # noqa: F
         pretrained.cross_attention(tokens[:1], tokens[1:])
 
 
+@pytest.mark.parametrize("name", ["", "model.pt"])
+def test_the_states_are_those_of_fairseqs_roberta(vocabulary, symbols, tmp_path, name):  # noqa: F811
+    shutil.copytree(vocabulary, tmp_path / "xlmr")
+    args = Namespace(arch="roberta_base", encoder_layers=LAYERS, encoder_embed_dim=DIM, encoder_ffn_embed_dim=2 * DIM,
+                     encoder_attention_heads=HEADS, max_positions=64)  # fmt: skip
+    roberta_base(args)
+    theirs = all_random(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary_of(symbols)))).eval()
+    torch.save({"args": args, "model": theirs.state_dict()}, tmp_path / "xlmr/model.pt")
+    pretrained = load_pretrained(tmp_path / "xlmr" / name, cpu=True)
+    tokens = pretrained.encode("abcd efgh")
+    with torch.no_grad():
+        assert torch.allclose(pretrained.model.unplugged(tokens), theirs(tokens, features_only=True)[0], atol=1e-5)
+
+
 def test_an_exported_model_retrieves_as_the_one_that_it_was_made_of(run, tmp_path, make_model):
     lines = [f"{a}{b}n {b}d{a}" for a in "bdg" for b in "aeiou"]
     saved = save_with_vocabulary(tmp_path / "pretrained", make_model, lines, 16, activation_fn="gelu")
@@ -59,7 +80,7 @@ def test_a_folder_that_does_not_fit_together_is_told(run, tmp_path, make_model):
     export_hf(save_with_vocabulary(tmp_path / "pretrained", make_model, lines, 16), tmp_path / "hf")
     config, file = tmp_path / "hf/config.json", tmp_path / "hf/model.safetensors"
     config.write_text(json.dumps({**json.loads(config.read_text()), "num_attention_heads": 3}))
-    with pytest.raises(UserError, match="model.safetensors: is 16 wide, and config.json says 3 attention heads"):
+    with pytest.raises(UserError, match="model.safetensors: is 16 wide, and said to have 3 attention heads"):
         load_pretrained(tmp_path / "hf")
     tensors = load_file(file)
     save_file({name: tensor for name, tensor in tensors.items() if "position" not in name}, file)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
+from fairseq.models.roberta import RobertaModel
 from torch import Tensor
 
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
@@ -116,20 +117,28 @@ class PretrainedModel(NamedTuple):
         return layer
 
 
-def require_pretraining(checkpoint: Path_) -> None:
-    """Raise UserError if a checkpoint cannot be read, or its model is none of pre-training, before it asks for other files."""
-    state = read_checkpoint(checkpoint, mapped=True)
-    options = options_of(state, "model")
-    if not issubclass(model_class(options) or PretrainingModel, PretrainingModel):
+def is_xlmr(checkpoint: Path_) -> bool:
+    """Return whether a checkpoint is an XLM-R, of Hugging Face or fairseq, and not one of this project.
+
+    Raises:
+        UserError: it cannot be read, or its model is none of pre-training, which is told before its other files are missed.
+    """
+    if is_hugging_face(checkpoint) or (Path(checkpoint) / "model.pt").is_file():  # in the folder that fairseq's XLM-R comes in
+        return True
+    require_checkpoint(checkpoint)
+    options = options_of(read_checkpoint(checkpoint, mapped=True), "model")
+    kind = model_class(options) or PretrainingModel
+    if not issubclass(kind, RobertaModel):
         arch = arch_of(options)
         raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
+    return not issubclass(kind, PretrainingModel)
 
 
 def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
     """Load a checkpoint of ``--task camlm`` with the dict.txt and sentencepiece.bpe.model beside it.
 
     One of ``--task veco_nlu`` has the encoder as fine-tuning has left it; with ``--plug out`` that has H alone. So has an
-    XLM-R of Hugging Face, given as its folder or its file of weights.
+    XLM-R of Hugging Face or fairseq, given as its folder or its file.
 
     Args:
         cpu: use the CPU even if there is a GPU.
@@ -137,23 +146,21 @@ def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
-    if is_hugging_face(checkpoint):
+    if is_xlmr(checkpoint):
         return _load_xlmr(checkpoint, usual_device(cpu))
     folder = vocabulary_folder(checkpoint)
     spm = folder / MODEL_NAME
-    require_checkpoint(checkpoint)
-    require_pretraining(checkpoint)
     if not spm.is_file():
         raise UserError(f"{spm}: no such file: it must be beside the checkpoint: copy it there from the data root")
     overrides = {"data": str(folder), "vocabulary": str(folder), "mono_langs": None, "bitext_pairs": None}
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    if not isinstance(models[0], PretrainingModel):  # such as fairseq's RoBERTa
+    if not isinstance(models[0], PretrainingModel):
         raise UserError(f"{checkpoint}: is a {type(models[0]).__name__}, not a pre-trained VECO or XLM-E")
     return _ready(models[0], task.source_dictionary, spm, usual_device(cpu))
 
 
 def _load_xlmr(path: Path_, device: str) -> PretrainedModel:
-    """Load an XLM-R of Hugging Face as an encoder without cross-attention and LM head; errors as in :func:`read_xlmr`."""
+    """Load an XLM-R as an encoder without cross-attention and LM head; errors as in :func:`read_xlmr`."""
     xlmr = read_xlmr(path)
     spm = vocabulary_folder(xlmr.path) / MODEL_NAME
     if not spm.is_file():
@@ -166,7 +173,7 @@ def _load_xlmr(path: Path_, device: str) -> PretrainedModel:
         raise UserError(f"{xlmr.path}: has no position table or no layers: fetch it again")
     ffn_dim, dim = layers[0].shape
     if dim % xlmr.heads:
-        raise UserError(f"{xlmr.path}: is {dim} wide, and config.json says {xlmr.heads} attention heads: fetch both again")
+        raise UserError(f"{xlmr.path}: is {dim} wide, and said to have {xlmr.heads} attention heads: fetch it again")
     dictionary = dictionary_of(xlmr.symbols)
     args = architecture(
         "veco_base", encoder_layers=len(layers), encoder_embed_dim=dim, encoder_ffn_embed_dim=ffn_dim,
