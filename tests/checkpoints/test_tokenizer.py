@@ -28,20 +28,9 @@ from veco_fairseq.files import read_lines
 Tokenizer = pytest.importorskip("tokenizers").Tokenizer
 TEXT = ["the cat sat on the mat", "a dog saw the cat", "dogs and cats sit", "the mat is red and the dog is brown"] * 3
 ODD = [
-    "",
-    " ",
-    "  the  cat ",
-    "the\tcat",
-    "\u3000the cat",
-    "\xa0dog\x85",
-    "the\x85cat \x85 s\x85\u2603\x85\u2603at",
-    "ⅷ ﬁt",
-    "Zebra ☃☃ cat",
-    "<s> the </s>",
-    "[en] cat",
-    "▁the▁cat",
-    "e\u0301",
-]
+    "", " ", "  the  cat ", "the\tcat", "\u3000the cat", "\xa0dog\x85", "the\x85cat \x85 s\x85\u2603\x85\u2603at", "ⅷ ﬁt",
+    "Zebra ☃☃ cat", "<s> the </s>", "[en] cat", "▁the▁cat", "e\u0301",
+]  # fmt: skip
 
 
 def processor(**options):
@@ -51,13 +40,8 @@ def processor(**options):
 def processor_of(text, **options):
     model = io.BytesIO()
     options = {
-        "vocab_size": 40,
-        "hard_vocab_limit": False,
-        "character_coverage": 1.0,
-        "model_type": "unigram",
-        "minloglevel": 2,
-        **options,
-    }
+        "vocab_size": 40, "hard_vocab_limit": False, "character_coverage": 1.0, "model_type": "unigram", "minloglevel": 2, **options,
+    }  # fmt: skip
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **options)
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
@@ -149,16 +133,28 @@ def test_a_language_token_ends_a_source():
     assert tokenizer.decode([*ids, len(symbols) - 1]) == "the cat"  # all of them are special
 
 
-def test_a_source_begins_with_the_token_of_the_language_to_translate_into():
-    model = processor()
+@MODELS
+def test_a_source_begins_with_the_token_of_the_language_to_translate_into(options):
+    """There, with spaces or without, it is the token; elsewhere it is text, as for fairseq."""
+    model = processor(**options)
     symbols = [*SPECIALS, *ordinary_pieces(model), "<2de>", "<2pt_BR>"]
     tokenizer = fast_tokenizer(model, symbols, ["</s>"], "</s>")
     tokenizer.encode_special_tokens = True  # as tokenizer_config.json asks
+    texts = ["the cat", "", "</s> the cat", "<2de> the cat", "the <2de> cat", "cat<2pt_BR>dog <2de>", "\u2603<2de>\u2603"]
     for number, token in enumerate(symbols[-2:], len(symbols) - 2):
-        for line in (f"{token} the cat", f"{token}the cat", f"{token}   the cat"):
-            assert tokenizer.encode(line).ids == [number, *expected(model, symbols, "the cat")], line
-    assert tokenizer.encode("</s> the cat").ids == expected(model, symbols, "</s> the cat")
-    assert tokenizer.encode("<2xx> the cat").ids == expected(model, symbols, "<2xx> the cat")
+        for line in (*TEXT, *texts):
+            for before in (f"{token} ", token, f" {token}   "):
+                assert tokenizer.encode(before + line).ids == [number, *expected(model, symbols, line)], before + line
+    for line in ("the cat", "<2xx> the cat", "the <2de> cat"):
+        assert tokenizer.encode(line).ids == expected(model, symbols, line), line
+
+
+def test_a_piece_such_as_2de_is_one_in_a_text_too():
+    model = processor(user_defined_symbols=["<2de>"])
+    symbols = [*SPECIALS, *ordinary_pieces(model), "<2fr>"]
+    tokenizer = fast_tokenizer(model, symbols, ["</s>"], "</s>")
+    for line in ("the cat", "the <2de> cat", "the<2de>cat", "<2de> cat", "<2fr> cat"):
+        assert tokenizer.encode(f"<2fr> {line}").ids == [len(symbols) - 1, *expected(model, symbols, line)], line
 
 
 def test_two_texts_have_one_end():

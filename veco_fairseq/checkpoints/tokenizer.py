@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A SentencePiece model as a tokenizer.json of Hugging Face's tokenizers, with the ids of a fairseq dictionary."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from itertools import groupby, pairwise
@@ -21,7 +22,7 @@ from veco_fairseq.files import write_json
 NEVER = 100.0
 CONFIG = "tokenizer_config.json"
 NOT_INSTALLED = "no tokenizer: the package tokenizers is not installed: pip install transformers"
-NO_CHARACTER = "\ufdd0"  # which Unicode keeps free of any meaning
+NO_CHARACTER, BEGINS = "\ufdd0", "\ufdd1"  # which Unicode keeps free of any meaning
 # In a regular expression: marks, joiners, marks of voice in half width, and the vowel AM of Thai and Lao, which has a mark.
 MARKS = r"\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}\x{e33}\x{eb3}"
 _WHOLE = [c for c in map(chr, range(0xC0, 0x12000)) if c == normalize("NFC", c) != normalize("NFD", c)]
@@ -171,7 +172,9 @@ def _unigram_tokenizer(
     tokenizer = Tokenizer(Unigram(vocabulary, unk_id=unknown, byte_fallback=proto.trainer_spec.byte_fallback))
     rules = proto.normalizer_spec
     by_words = by_words and _cuts_words(proto)
-    tokenizer.normalizer = normalizers.Sequence([*_as_normalised(model, rules), *_normalizers(rules, symbols, scores, by_words)])
+    targets = [symbol for symbol in symbols if TARGET_TOKEN.fullmatch(symbol)]
+    steps = [*_marked(targets, rules), *_as_normalised(model, rules), *_normalizers(rules, symbols, scores, by_words)]
+    tokenizer.normalizer = normalizers.Sequence(steps)
     words = [pre_tokenizers.Split(" ", "removed")] if by_words else []
     prepend = "always" if by_words else "never"
     spaces = pre_tokenizers.Metaspace(prepend_scheme=prepend, split=proto.trainer_spec.split_by_whitespace)
@@ -185,7 +188,7 @@ def _unigram_tokenizer(
     all_special = dict.fromkeys([*SPECIALS, *special])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, lstrip=token == MASK) for token in all_special])
     # In "<2de> A sentence." the token is itself, where a text may not have special ones.
-    tokenizer.add_tokens([AddedToken(token, normalized=False, rstrip=True) for token in symbols if TARGET_TOKEN.fullmatch(token)])
+    tokenizer.add_tokens([AddedToken(token, normalized=True) for token in targets])  # with the mark before it, as in a text
     tokenizer.post_processor = processors.TemplateProcessing(
         single=one, pair=two, special_tokens=[(symbol, symbols.index(symbol)) for symbol in dict.fromkeys(one) if symbol != "$A"]
     )
@@ -210,6 +213,22 @@ def _cuts_words(proto: Any) -> bool:
     """Whether the model cuts each word by itself, with one space before it, as XLM-R's does."""
     rules = proto.normalizer_spec
     return bool(rules.add_dummy_prefix and rules.remove_extra_whitespaces and proto.trainer_spec.split_by_whitespace)
+
+
+def _marked(targets: Sequence[str], rules: Any) -> list[Any]:
+    """A mark before a token such as ``<2de>`` that a text begins with, so that it is one there alone, and text elsewhere."""
+    from tokenizers import Regex, normalizers
+
+    if not targets:
+        return []
+    names = "|".join(re.escape(token[1:-1]) for token in targets)
+    begun = "|".join(rf"\A{BEGINS}<{re.escape(token[1:-1])}" for token in targets)
+    space = " " if rules.add_dummy_prefix else ""  # as where the text behind it begins
+    return [
+        normalizers.Replace(Regex(rf"\A\s*<(?=(?:{names})>)"), f"{BEGINS}<"),
+        normalizers.Replace(Regex(rf"(?<={begun})>\s*(?=\S)"), f">{space}"),
+        normalizers.Replace(Regex(rf"(?<={begun})>\s*\z"), ">"),
+    ]
 
 
 def _as_normalised(model: SentencePieceProcessor, rules: Any) -> list[Any]:
@@ -250,7 +269,8 @@ def _normalizers(rules: Any, symbols: Sequence[str], scores: dict[str, float], b
         steps.append(normalizers.Replace(" ", "▁"))
     # "</s>" in a text is its characters. Where all are pieces, they are more probable than NEVER; where one is not, it gets
     # a neighbour that is unknown, too, and is one <unk> with it, or gives way to its bytes.
-    for symbol in filter(lambda symbol: symbol in SPECIALS or NO_PIECE.fullmatch(symbol), symbols):
+    # The model may have a piece such as <2de>, as one of its own symbols, which a text has, too.
+    for symbol in (one for one in symbols if one in SPECIALS or NO_PIECE.fullmatch(one) and one not in scores):
         unknown = set(symbol) - scores.keys()
         instead: dict[str, str | int | None] = {
             c: c + NO_CHARACTER if "<0x00>" not in scores else f"<0x{ord(c):02X}>" for c in unknown
