@@ -213,6 +213,15 @@ def test_a_checkpoint_that_does_not_say_its_languages(tmp_path, make_model):
     assert export_ct2(checkpoint, tmp_path / "ct2", data=tmp_path).target_end == "[bb]"
 
 
+def test_a_model_of_many_directions_needs_no_data_beside_the_dictionaries(tmp_path, make_model):
+    """Its checkpoint says the languages, where its options have no pair."""
+    checkpoint = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "<2aa>", "<2bb>"])
+    change(checkpoint, languages=(None, None))
+    with changed(checkpoint) as state:
+        state["task_state"] = {"symbols": state["task_state"]["symbols"], "lang_pairs": ["bb-aa", "cc-bb"]}
+    assert read_translation(checkpoint, data=tmp_path).langs == ("bb", "aa")
+
+
 def test_a_dictionary_for_each_language(tmp_path, make_model):
     """The source's in another order than the target's, and the SentencePiece model under another name."""
     checkpoint = make_translation(tmp_path, make_model, updates=40)

@@ -117,7 +117,9 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
     if data is not None or not all(symbols):
         if not any(folder.glob("dict.*.txt")):
             raise UserError(f"{folder}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
-        langs = langs if all(langs) else infer_language_pair(str(folder))
+        if not all(langs):  # those of a model of many directions have one dictionary
+            several = known.get("lang_pairs")
+            langs = sides_of(several[0]) if several else infer_language_pair(str(folder))
         if not all(langs):
             raise UserError(f"{path}: does not say its languages, and neither does {folder}: give the folder with --data")
         files = [folder / f"dict.{lang}.txt" for lang in langs]
