@@ -14,6 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from veco_fairseq.checkpoints.reading import read_checkpoint
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.compat.stopping import changes_of_judge
 from veco_fairseq.errors import UserError
 
@@ -60,12 +61,9 @@ def keeping_best(save: Callable) -> Callable:
                 number += 1
             return number
 
-        checkpoint_utils.checkpoint_paths = by_figure
-        checkpoint_utils.np = SimpleNamespace(random=SimpleNamespace(randint=unused))
-        try:
+        numbers = SimpleNamespace(random=SimpleNamespace(randint=unused))
+        with replaced(checkpoint_utils, "checkpoint_paths", by_figure), replaced(checkpoint_utils, "np", numbers):
             return save(cfg, trainer, epochs, figure)
-        finally:
-            checkpoint_utils.checkpoint_paths, checkpoint_utils.np = paths, np
 
     return save_and_keep
 
@@ -99,11 +97,8 @@ def keeping_own(save: Callable) -> Callable:
             own = [(path, number) for path, number in found if number <= most]
             return own if options.get("keep_match") else [path for path, _ in own]
 
-        checkpoint_utils.checkpoint_paths = up_to_here
-        try:
+        with replaced(checkpoint_utils, "checkpoint_paths", up_to_here):
             return save(cfg, trainer, epochs, *args)
-        finally:
-            checkpoint_utils.checkpoint_paths = paths
 
     return save_and_keep
 

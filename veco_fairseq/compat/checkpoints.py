@@ -25,6 +25,7 @@ from veco_fairseq.compat.hooks import ResumesTaskState
 from veco_fairseq.compat.kept import beginnings_of, tell_what_is_kept
 from veco_fairseq.compat.misfits import misfit, misfit_message, model_of, refuse_another_computation
 from veco_fairseq.compat.mistakes import mistake
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.compat.together import FILES, agree
 from veco_fairseq.data.symbols import vocabulary_folder
 from veco_fairseq.errors import UserError, to_go_on, write_failure
@@ -73,11 +74,8 @@ def _loading(state: dict[str, Any]) -> Iterator[None]:
     """Let ``torch.load`` return a state in this block: to this thread alone, since another may load another file meanwhile."""
     with _one_at_a_time:
         own, torch_load = get_ident(), torch.load
-        torch.load = lambda *args, **named: state if get_ident() == own else torch_load(*args, **named)
-        try:
+        with replaced(torch, "load", lambda *args, **named: state if get_ident() == own else torch_load(*args, **named)):
             yield
-        finally:
-            torch.load = torch_load
 
 
 def _fill_in_languages(state: dict[str, Any]) -> None:

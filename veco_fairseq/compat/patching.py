@@ -49,6 +49,17 @@ def without(patches: Sequence[Patch]) -> Iterator[None]:
             make(patch, replacement_of(patch))
 
 
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Put a value in the place of an attribute of a module or class, in this block alone."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
 def replacement_of(patch: Patch) -> Any:
     """Return what a change puts in the place of its target."""
     return resolve_name(f"veco_fairseq{patch.replacement}" if patch.replacement.startswith(".") else patch.replacement)

@@ -16,6 +16,7 @@ from fairseq.data import data_utils
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from torch import Tensor
 
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
 from veco_fairseq.data.reserved import without_symbols
 from veco_fairseq.errors import UserError
@@ -119,12 +120,8 @@ def joined_once(main: Callable) -> Callable:
     def translate(cfg, *args, **kwargs):
         if not getattr(cfg.bpe, "_name", None) == cfg.common_eval.post_process == "sentencepiece":
             return main(cfg, *args, **kwargs)
-        join = SentencepieceBPE.decode
-        SentencepieceBPE.decode = lambda bpe, text: text
-        try:
+        with replaced(SentencepieceBPE, "decode", lambda bpe, text: text):
             return main(cfg, *args, **kwargs)
-        finally:
-            SentencepieceBPE.decode = join
 
     return translate
 

@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
 from veco_fairseq.compat.hooks import NamesDdpBackend
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.device import usual_device
 
@@ -186,10 +187,7 @@ def forked(get_iterator: Callable) -> Callable:
     def get_forked_iterator(*args: Any, **kwargs: Any) -> Any:
         if multiprocessing.get_start_method() != "forkserver":
             return get_iterator(*args, **kwargs)
-        torch.utils.data.DataLoader = loader  # type: ignore[assignment, misc]
-        try:
+        with replaced(torch.utils.data, "DataLoader", loader):
             return get_iterator(*args, **kwargs)
-        finally:
-            torch.utils.data.DataLoader = DataLoader  # type: ignore[misc]
 
     return get_forked_iterator

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode, bmm_flop, mm_flop, sdpa_ba
 from veco_fairseq import plugin  # noqa: F401  safe reading of the checkpoint
 from veco_fairseq.compat.batches import leaves_out_one
 from veco_fairseq.compat.hooks import CountsBatches
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.cost.shapes import ShapesAlone
 from veco_fairseq.errors import UserError
 from veco_fairseq.modules.products import as_elsewhere
@@ -56,16 +57,13 @@ def layers_drawn() -> Iterator[None]:
 
     fairseq draws fractions, which are 0 where only shapes are known: every layer would be left out.
     """
-    drawn, of_fairseq = random.Random(1), LayerDropModuleList.__iter__
+    drawn = random.Random(1)
 
     def some(layers: LayerDropModuleList) -> Iterator[nn.Module]:
         return (layer for layer in nn.ModuleList.__iter__(layers) if not layers.training or drawn.random() > layers.p)
 
-    LayerDropModuleList.__iter__ = some
-    try:
+    with replaced(LayerDropModuleList, "__iter__", some):
         yield
-    finally:
-        LayerDropModuleList.__iter__ = of_fairseq
 
 
 def batches_of(updates: int, in_an_epoch: Callable[[int], int], frequencies: Sequence[int], skip_remainder: bool = False) -> int:

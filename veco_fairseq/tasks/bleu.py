@@ -6,8 +6,8 @@ import difflib
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from fairseq.tasks.translation import TranslationConfig
 from sacrebleu.metrics import BLEU
 
 from veco_fairseq.arguments import short
+from veco_fairseq.compat.patching import replaced
 from veco_fairseq.compat.texts import OF_WORDS
 from veco_fairseq.data.languages import WITHOUT_SPACES, known_as
 from veco_fairseq.errors import UserError
@@ -90,22 +91,16 @@ def check_bleu(cfg: TranslationConfig, symbols: Iterable[str], langs: Iterable[s
         )
 
 
-@contextmanager
-def counted_in(lang: str | None) -> Iterator[None]:
+def counted_in(lang: str | None) -> AbstractContextManager[None]:
     """Let sacreBLEU, which fairseq gives no language, cut one without spaces: a Chinese sentence is a word for it, and BLEU 0.
 
     Japanese is cut into characters, too, since its words need a package.
     """
     code = known_as(lang or "")
     if code not in WITHOUT_SPACES:
-        yield
-        return
-    as_fairseq_calls_it = sacrebleu.corpus_bleu
-    sacrebleu.corpus_bleu = partial(as_fairseq_calls_it, tokenize="zh" if code == "zh" else "char")
-    try:
-        yield
-    finally:
-        sacrebleu.corpus_bleu = as_fairseq_calls_it
+        return nullcontext()
+    cut = partial(sacrebleu.corpus_bleu, tokenize="zh" if code == "zh" else "char")
+    return replaced(sacrebleu, "corpus_bleu", cut)
 
 
 def log_bleu(prefix: str = "") -> None:
