@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -245,6 +245,12 @@ def count_translations(*paths: Path_) -> int:
     for path in filter(os.path.exists, paths):
         require_file(path)
     counts = [count_lines(path) for path in paths]
+    require_equal_lengths(paths, counts)
+    return counts[0]
+
+
+def require_equal_lengths(paths: Sequence[Path_], counts: Sequence[int]) -> None:
+    """Refuse texts of which one is empty, or that have different numbers of lines; UserError."""
     for path, count in zip(paths, counts):
         if not count:
             raise UserError(f"{path}: holds no text")
@@ -253,7 +259,6 @@ def count_translations(*paths: Path_) -> int:
                 f"{paths[0]} has {counts[0]:,} lines and {path} has {count:,}: line N of the one must be the translation of "
                 "line N of the other"
             )
-    return counts[0]
 
 
 def read_json(path: Path_) -> Any:
@@ -285,12 +290,7 @@ def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str
         UserError: as :func:`read_lines`; or the texts are empty or have different numbers of lines.
     """
     texts = list(read_lines(source)), list(read_lines(target))
-    lines, others = map(len, texts)
-    for path, count in ((source, lines), (target, others)):
-        if not count:
-            raise UserError(f"{path}: holds no text")
-    if lines != others:
-        raise UserError(f"{source} has {lines:,} lines and {target} {others:,}: line N must be a translation of line N")
+    require_equal_lengths((source, target), [*map(len, texts)])
     return texts
 
 

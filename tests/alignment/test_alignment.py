@@ -295,5 +295,5 @@ def test_command(saved, tmp_path, run):
     assert "y, line 1: is empty" in error_line(run(*command, "--output", tmp_path / "none"))
     (tmp_path / "y").write_text("bal\n")
     message = error_line(run(*command, "--output", tmp_path / "none"))
-    assert "x has 24 lines and" in message and "y 1: line N must be a translation of line N" in message
+    assert "x has 24 lines and" in message and "y has 1: line N of the one must be the translation" in message
     assert not (tmp_path / "none").exists()

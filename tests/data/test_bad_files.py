@@ -101,7 +101,7 @@ def test_fairseq_preprocess_leaves_the_mark_out(tmp_path):
 @pytest.mark.parametrize(
     "source, target, words",
     [("", "", "x: holds no text"), ("a\n", "", "y: holds no text"),
-     ("a\n", "b\nc\n", "x has 1 lines and .*y 2: line N must be a translation")],
+     ("a\n", "b\nc\n", "x has 1 lines and .*y has 2: line N of the one")],
 )  # fmt: skip
 def test_texts_that_are_no_translations_are_told(tmp_path, source, target, words):
     for name, text in (("x", source), ("y", target)):

@@ -235,7 +235,7 @@ def test_texts_that_are_each_others_translations_have_as_many_lines(tmp_path):
     assert count_translations(x, y) == 1200
     with pytest.raises(UserError, match="x has 1,200 lines and .*/z has 1,201: line N"):
         count_translations(x, y, z)
-    with pytest.raises(UserError, match="x has 1,200 lines and .*/z 1,201: line N"):
+    with pytest.raises(UserError, match="x has 1,200 lines and .*/z has 1,201: line N"):
         read_translations(x, z)
     z.write_text("")
     for paths in ((z, z), (x, z), (z, x)):

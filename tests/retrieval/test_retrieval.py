@@ -152,7 +152,7 @@ def test_tatoeba(saved, tmp_path, run):
     assert [line.split() for line in chosen.stdout.splitlines()[1:]] == [["1", "3"], ["same", *["100.0", "/", "100.0"] * 2]]
 
     (tmp_path / "b").write_text("one\n")
-    assert "b 1: line N must be a translation of line N" in error_line(run(*command, pair))
+    assert "b has 1: line N of the one must be the translation" in error_line(run(*command, pair))
     for wrong in ("same", "same=a", "a,b"):
         with pytest.raises(UserError, match=f"--pairs {wrong}: not NAME=SRC,TGT"):
             read_pair(wrong)

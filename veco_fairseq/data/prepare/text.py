@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import lines_of, read_blocks, read_lines, require_file
+from veco_fairseq.files import lines_of, read_blocks, read_lines, require_equal_lengths, require_file
 from veco_fairseq.parallel import default_workers
 
 LINES_A_BLOCK = 8192  # that are read at a time
@@ -213,11 +213,7 @@ def survey_bitext(paths: tuple[Path, ...], valid_lines: int) -> Survey:
         for side, line in enumerate(lines):
             counts[side] += line is not None
         kept += all(line and has_text(line) for line in lines)
-    if counts[0] != counts[1]:
-        raise UserError(
-            f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: "
-            "line N of the one must be the translation of line N of the other"
-        )
+    require_equal_lengths(paths, counts)
     _require_lines(paths[0], kept, valid_lines)
     return Survey(counts[0], kept, counts[0], dropped=counts[0] - kept)
 
