@@ -278,9 +278,9 @@ def read_json(path: Path_) -> Any:
         raise UserError(f"{path}: cannot be read as JSON ({error}): it is damaged or another file") from error
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a configuration as transformers lays it out."""
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+def write_json(path: Path, value: Any, *, ensure_ascii: bool = True) -> None:
+    """Write a JSON file, either all of it or nothing."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=ensure_ascii) + "\n")
 
 
 def read_translations(source: Path_, target: Path_) -> tuple[list[str], list[str]]:

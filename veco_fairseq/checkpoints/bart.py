@@ -20,13 +20,13 @@ from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write
 from veco_fairseq.checkpoints.huggingface import ACTIVATIONS, Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
-from veco_fairseq.checkpoints.tokenizer import write_tokenizer
+from veco_fairseq.checkpoints.tokenizer import write_config, write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_folder, write_json
+from veco_fairseq.files import Path_, atomic_folder
 from veco_fairseq.options.flags import flag
 
 # One table under three names in fairseq.
@@ -88,8 +88,8 @@ def export_translation(
         end = translation.target.index(translation.target_end)
         common = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": end, "decoder_start_token_id": end}
         sizes = {"architectures": [shape.architecture], "is_encoder_decoder": True, "dtype": "float32", **common}
-        write_json(folder / "config.json", {**shape.config, **sizes, "forced_eos_token_id": end})
-        write_json(folder / "generation_config.json", {**common, **search_options(translation)})
+        write_config(folder / "config.json", {**shape.config, **sizes, "forced_eos_token_id": end})
+        write_config(folder / "generation_config.json", {**common, **search_options(translation)})
         write_card(folder / "README.md", _facts(translation, shape, tensors), scores or scores_list())
         if getattr(model, "tie_self_attention", None):
             notes.append("the decoder's self-attention, which was the encoder's, is a copy: transformers cannot tie it")

@@ -24,14 +24,14 @@ from veco_fairseq.checkpoints.pretrained import (
     read_pretrained,
     refuse_parts_without_place,
 )
-from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
+from veco_fairseq.checkpoints.tokenizer import write_config, write_xlmr_tokenizer
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
 from veco_fairseq.data.symbols import SPECIALS, require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_folder, write_json
+from veco_fairseq.files import Path_, atomic_folder
 
 
 class Head(NamedTuple):
@@ -115,7 +115,7 @@ def export_hf(
                 raise UserError(f"{checkpoint}: has a tensor {name}, which Hugging Face's XLM-RoBERTa has no place for")
         tensors = _tensors(pretrained)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        write_json(folder / "config.json", _config(pretrained))
+        write_config(folder / "config.json", _config(pretrained))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder, sentencepiece)
         write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_list())
         if _head(pretrained) is NO_HEAD:

@@ -2,6 +2,7 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A SentencePiece model as a tokenizer.json of Hugging Face's tokenizers, with the ids of a fairseq dictionary."""
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from veco_fairseq.checkpoints.translation import Translation
 from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
-from veco_fairseq.files import write_json
 
 # Below the least probable piece: so that a text never becomes a symbol that is no piece, such as "[en]".
 NEVER = 100.0
@@ -84,7 +84,7 @@ def write_xlmr_tokenizer(folder: Path, pieces: Path, symbols: Sequence[str], lon
     except ImportError:
         if not (as_in_xlmr and _cuts_words(_proto(model))):
             return [NOT_INSTALLED]
-        write_json(folder / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
+        write_config(folder / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": longest})
     except ValueError as error:
         return [f"no tokenizer: {pieces} {error}"]
     else:
@@ -98,7 +98,12 @@ def _save(folder: Path, tokenizer: Any, **options: Any) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     tokens = {f"{name}_token": symbol for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIALS)}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, "clean_up_tokenization_spaces": False, **options}
-    write_json(folder / CONFIG, config)
+    write_config(folder / CONFIG, config)
+
+
+def write_config(path: Path, value: dict[str, Any]) -> None:
+    """Write a configuration as transformers lays it out."""
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def missing_pieces(model: SentencePieceProcessor, symbols: Sequence[str]) -> list[str]:

@@ -143,7 +143,7 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from veco_fairseq.benchmarks import finetuning, generation, kernels, loading, reading, softmax, training, understanding
-    from veco_fairseq.files import write_text
+    from veco_fairseq.files import write_json
     from veco_fairseq.modules.device import usual_device
 
     if args.threads:
@@ -163,4 +163,4 @@ def main(args: argparse.Namespace) -> None:
     elif args.json:
         hidden = ("json", "job", "root", "folder")
         options = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k not in hidden}
-        write_text(args.json, json.dumps({"options": options, **figures}, indent=1) + "\n")
+        write_json(args.json, {"options": options, **figures})

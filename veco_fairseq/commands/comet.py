@@ -6,7 +6,6 @@ The environment takes 6 GB, and the model that COMET downloads takes 2 GB.
 """
 
 import argparse
-import json
 import os
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def cache() -> Path:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import read_lines, write_text
+    from veco_fairseq.files import read_lines, write_json
     from veco_fairseq.inference.comet import comet_score
     from veco_fairseq.inference.scoring import read_generate_output
 
@@ -53,5 +52,5 @@ def main(args: argparse.Namespace) -> None:
     texts.append(list(read_lines(args.reference)))
     result = comet_score(args.environment or cache(), *texts, model=args.model, gpus=args.gpus, batch_size=args.batch_size)
     if args.json:
-        write_text(args.json, json.dumps(result, indent=1) + "\n")
+        write_json(args.json, result)
     print(f"COMET {result['comet']['score']:.4f}  {result['comet']['signature']}")

@@ -3,7 +3,6 @@
 """Evaluate fine-tuned models by language, and put tasks together as XTREME does."""
 
 import argparse
-import json
 from glob import escape
 from pathlib import Path
 
@@ -57,11 +56,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import write_text
+    from veco_fairseq.files import write_json
 
     figures = {"run": evaluate_one, "table": put_together}[args.command](args)
     if args.json:
-        write_text(args.json, json.dumps(figures, indent=1) + "\n")
+        write_json(args.json, figures)
 
 
 def evaluate_one(args: argparse.Namespace):

@@ -3,7 +3,6 @@
 """Find translations by the sentences' mean-pooled states: Tatoeba's accuracy, or mining as in BUCC."""
 
 import argparse
-import json
 
 from veco_fairseq.arguments import COUNT, FINITE, INPUT, NAMED_INPUTS, OUTPUT, Parser
 from veco_fairseq.errors import UserError
@@ -63,14 +62,14 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import write_text
+    from veco_fairseq.files import write_json
 
     if args.command == "bucc" and args.threshold is None and args.gold is None:
         raise UserError("give --gold, to find the threshold of the best F1, or --threshold")
     figures = {"tatoeba": run_tatoeba, "bucc": run_bucc}[args.command](args)
     if args.json:
         options = {"score": args.score, "neighbours": args.neighbours}
-        write_text(args.json, json.dumps({**options, **figures}, indent=1) + "\n")
+        write_json(args.json, {**options, **figures})
 
 
 def run_tatoeba(args: argparse.Namespace) -> dict:

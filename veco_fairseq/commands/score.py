@@ -3,7 +3,6 @@
 """Score a translation: sacreBLEU and chrF with their signatures, and case-insensitive tokenised BLEU."""
 
 import argparse
-import json
 
 from veco_fairseq.arguments import INPUT, OUTPUT, Number, Parser
 from veco_fairseq.errors import UserError
@@ -39,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from veco_fairseq.files import write_text
+    from veco_fairseq.files import write_json
     from veco_fairseq.inference.scoring import score_files, score_lines
 
     if args.bootstrap == 1:
@@ -55,5 +54,5 @@ def main(args: argparse.Namespace) -> None:
         baseline=args.baseline,
     )
     if args.json:
-        write_text(args.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        write_json(args.json, result, ensure_ascii=False)
     print("\n".join(score_lines(result)))

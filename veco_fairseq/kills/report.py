@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from veco_fairseq.commands.doctor import processor
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import write_text
+from veco_fairseq.files import write_json, write_text
 from veco_fairseq.kills.kinds import KINDS
 from veco_fairseq.kills.plan import WAYS, Trial, make_plan, signal_of
 from veco_fairseq.kills.trials import Runner
@@ -59,7 +59,7 @@ def check_kills(args: Namespace, train: Callable[[], object], prepare: Callable[
     if args.json:
         times = {name: round(sum(result[name] for result in results)) for name in ("seconds", "processor_seconds")}
         content = {"options": options, "machine": made_on, **times, "by_kind": by_kind(results), "trials": results}
-        write_text(args.json, json.dumps(content, indent=1) + "\n")
+        write_json(args.json, content)
     return int(any(result["failures"] for result in results))
 
 

@@ -8,7 +8,6 @@ file beside them says how far they have come.
 """
 
 import gzip
-import json
 import lzma
 import os
 from collections import Counter
@@ -28,7 +27,7 @@ from veco_fairseq.data.cleaning.rules import BY_LENGTH, DUPLICATE, RULES, Option
 from veco_fairseq.data.prepare.encoding import Clock, say
 from veco_fairseq.data.prepare.growing import GrowingFile, Progress, to_be_repeated
 from veco_fairseq.data.sentencepiece import LINES_A_BATCH
-from veco_fairseq.files import count_translations, followed, read_lines, write_text
+from veco_fairseq.files import count_translations, followed, read_lines, write_json
 from veco_fairseq.lock import file_to_make
 from veco_fairseq.manifest import fingerprint
 from veco_fairseq.parallel import in_processes
@@ -120,7 +119,7 @@ def _make(
         "options": made_from["options"], "versions": made_from["versions"],
     }  # fmt: skip
     if report is not None:
-        write_text(report, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        write_json(report, result, ensure_ascii=False)
     for path in (parts[-1], progress.path):
         path.unlink(missing_ok=True)
     return result
