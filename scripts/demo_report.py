@@ -41,7 +41,7 @@ def main() -> None:
 
     pretrained = load_pretrained(str(out / "checkpoints/camlm/checkpoint_last.pt"), cpu=True)
     source, target = (pretrained.encode(next(read_lines(out / f"raw/test.{lang}"))) for lang in ("aa", "bb"))
-    last = len(pretrained.model.encoder.sentence_encoder.layers) - 1
+    last = pretrained.depth - 1
     weights = pretrained.cross_attention(target, source, last)
     rows, columns = pretrained.tokens(target[0]), pretrained.tokens(source[0])
     title = f"Cross-attention of the last layer ({last})\nafter pre-training: bb looks at aa"

@@ -205,8 +205,8 @@ def test_costs_by_hand(monkeypatch):
 
 
 @pytest.mark.parametrize("layers, expected", [(1, 1), (3, 2), (6, 3), (12, 9), (24, 12)])
-def test_usual_layer(make_model, layers, expected):
-    assert usual_layer(SimpleNamespace(model=make_model(layers=layers))) == expected
+def test_usual_layer(layers, expected):
+    assert usual_layer(SimpleNamespace(depth=layers)) == expected
 
 
 def test_lines_that_cannot_be_aligned(saved, monkeypatch):

@@ -40,10 +40,9 @@ def demo(tmp_path, monkeypatch):
         calls.looked = (queries.shape[1], keys.shape[1], layer)
         return torch.rand(queries.shape[1], keys.shape[1])
 
-    encoder = SimpleNamespace(sentence_encoder=SimpleNamespace(layers=[0, 1, 2]))
-    model = SimpleNamespace(encoder=encoder, parameters=lambda: [torch.zeros(30, 50), torch.zeros(7)])
     pretrained = SimpleNamespace(
-        model=model,
+        model=SimpleNamespace(parameters=lambda: [torch.zeros(30, 50), torch.zeros(7)]),
+        depth=3,
         encode=lambda line: torch.arange(len(line.split())).unsqueeze(0),
         tokens=lambda ids: [f"piece {number} of {len(ids)}" for number in ids.tolist()],
         cross_attention=cross_attention,

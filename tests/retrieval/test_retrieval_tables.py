@@ -118,7 +118,7 @@ def test_a_line_is_cut_to_the_models_positions_and_keeps_its_end(make_model, cap
         shapes.append((len(rows), length))
         return torch.tensor([[*map(int, row), *[dictionary.pad()] * (length - len(row))] for row in rows])
 
-    pretrained = SimpleNamespace(model=model, dictionary=dictionary, batch=batch,
+    pretrained = SimpleNamespace(model=model, depth=3, dictionary=dictionary, batch=batch,
                                  sequences=lambda names: [np.array(lines[name]) for name in names])  # fmt: skip
     bars = Bar.put_into(monkeypatch, pooling)
     found = sentence_states(pretrained, ["fits", "long", "cut"], layers=[3, 1], max_tokens=17, name="text")

@@ -32,8 +32,7 @@ class Sentence(NamedTuple):
 
 def usual_layer(pretrained: PretrainedModel) -> int:
     """Return the layer of XLM-E's alignments, 9 of 12 (section 4.6), or the middle one if the depth is another."""
-    depth = len(pretrained.model.encoder.sentence_encoder.layers)
-    return 9 if depth == 12 else (depth + 1) // 2
+    return 9 if pretrained.depth == 12 else (pretrained.depth + 1) // 2
 
 
 @torch.inference_mode()

@@ -37,6 +37,11 @@ class PretrainedModel(NamedTuple):
     dictionary: Dictionary
     encoder: Encoder
 
+    @property
+    def depth(self) -> int:
+        """The number of the encoder's layers."""
+        return len(self.model.encoder.sentence_encoder.layers)
+
     def sequences(self, lines: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of ``<s> line </s>``, (length,), for each line."""
         require_list(lines, "lines")
@@ -110,10 +115,9 @@ class PretrainedModel(NamedTuple):
 
     def layer_number(self, layer: int | None) -> int:
         """Return ``layer``, counted from 0, for None the middle one; raise UserError if there is no such layer."""
-        layers = len(self.model.encoder.sentence_encoder.layers)
-        layer = layers // 2 if layer is None else layer
-        if not 0 <= layer < layers:
-            raise UserError(f"--layer {layer}: the model has layers 0 to {layers - 1}")
+        layer = self.depth // 2 if layer is None else layer
+        if not 0 <= layer < self.depth:
+            raise UserError(f"--layer {layer}: the model has layers 0 to {self.depth - 1}")
         return layer
 
 
@@ -198,16 +202,14 @@ def chosen_layers(pretrained: PretrainedModel, wanted: Sequence[str] | None, opt
     Raises:
         UserError: there is no such layer.
     """
-    depth = len(pretrained.model.encoder.sentence_encoder.layers)
     if wanted is None:
-        return list(range(depth + 1))
+        return list(range(pretrained.depth + 1))
     require_layers(pretrained, [int(word) if word.isdecimal() else word for word in wanted], option)
     return [int(word) for word in wanted]
 
 
 def require_layers(pretrained: PretrainedModel, layers: Iterable[int | str], option: str) -> None:
     """Raise UserError if one is no number of a layer, from 1 to the model's depth, or 0 for the embeddings."""
-    depth = len(pretrained.model.encoder.sentence_encoder.layers)
     for layer in layers:
-        if layer not in range(depth + 1):
-            raise UserError(f"{option} {layer}: the model has layers 1 to {depth}, and 0 for the embeddings")
+        if layer not in range(pretrained.depth + 1):
+            raise UserError(f"{option} {layer}: the model has layers 1 to {pretrained.depth}, and 0 for the embeddings")
