@@ -19,7 +19,6 @@ from torch.nn.utils.rnn import pad_sequence
 from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
 from veco_fairseq.checkpoints.huggingface import ACTIVATIONS, Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
-from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 from veco_fairseq.checkpoints.tokenizer import write_config, write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
@@ -80,8 +79,6 @@ def export_translation(
         _check_options(translation)
         tokens, notes = write_tokenizer(folder, find_sentencepiece(translation, sentencepiece), translation)
         notes += translation.notes
-        if is_only_converted(translation.state.get("task_state") or {}):
-            notes.append(f"the checkpoint {NOT_FINE_TUNED}")
         shape = (encoder_decoder_shape if translation.keeps_lm_head else bart_shape)(model, tokens)
         tensors = _tensors(translation, shape, tokens)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

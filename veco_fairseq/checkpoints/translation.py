@@ -18,7 +18,7 @@ from veco_fairseq.checkpoints.kinds import model_class, require_registered
 from veco_fairseq.checkpoints.mapping import check_weights
 from veco_fairseq.checkpoints.outlines import shapes_of
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint
-from veco_fairseq.checkpoints.task_state import has_directions
+from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, has_directions, is_only_converted
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 from veco_fairseq.data.symbols import own_model, require_own_pieces, target_token, vocabulary_folder
@@ -78,7 +78,9 @@ class Translation(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """Lines for whoever translates with the exported model: what each source begins with, if it is one of many directions."""
+        """Lines for whoever translates with the exported model: that it cannot yet, or, of many directions, what a source begins with."""
+        if is_only_converted(self.state.get("task_state") or {}):
+            return [f"the checkpoint {NOT_FINE_TUNED}"]
         tokens = sorted({target_token(sides_of(direction)[1]) for direction in self.directions})
         return [f"begin every source with the token of the language to translate into: {', '.join(tokens)}"] if tokens else []
 

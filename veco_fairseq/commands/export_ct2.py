@@ -27,15 +27,12 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> None:
     from veco_fairseq.checkpoints.ct2 import export_ct2, largest_ct2_difference, limits
     from veco_fairseq.checkpoints.skeleton import making_sense_of
-    from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
 
     with making_sense_of(args.checkpoint):
         translation = export_ct2(
             args.checkpoint, args.output, data=args.data, quantization=args.quantization, sentencepiece=args.sentencepiece
         )
     print(f"wrote {args.output} ({args.quantization})")
-    if is_only_converted(translation.state.get("task_state") or {}):
-        print(f"note: the checkpoint {NOT_FINE_TUNED}")
     for note in translation.notes:
         print(f"note: {note}")
     if translation.has_language_tokens:
