@@ -16,7 +16,7 @@ from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
 from veco_fairseq.compat import PATCHES
-from veco_fairseq.compat.validation import judged, saving, spread, timed
+from veco_fairseq.compat.validation import judged, of_the_metric, saving, spread, timed
 from veco_fairseq.data.batches import PlannedBatchIterator
 from veco_fairseq.errors import UserError
 
@@ -108,6 +108,14 @@ def test_languages_without_a_figure_are_told(caplog, most, workers, least):
     spread(lambda trainer, subset: planned)(a_trainer(most, validation_names=["en", "de", "cs", "en-de", "en-cs"]), "valid")
     told = f"--max-valid-steps {most}: a batch is of one language or pair, and there are 5, of which {most and most * workers} will have"
     assert [record.getMessage() for record in caplog.records] == ([f"{told} a loss: give at least {least}"] if least else [])
+
+
+def test_a_figure_that_validation_does_not_have_cannot_be_the_best():
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(best_checkpoint_metric="bleu"))
+    get_valid_stats = of_the_metric(lambda cfg, trainer, stats, *more: [stats, *more])
+    with pytest.raises(UserError, match="^--best-checkpoint-metric bleu: validation has loss, ppl$"):
+        get_valid_stats(cfg, None, {"loss": 2.5, "ppl": 6})
+    assert get_valid_stats(cfg, None, {"bleu": 31.5}, "extra") == [{"bleu": 31.5}, "extra"]
 
 
 def test_a_mistake_that_validation_finds_loses_nothing(monkeypatch):

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from threading import RLock, get_ident
 from typing import Any
 
-import fairseq_cli.train
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
@@ -274,14 +273,3 @@ def copy(src_path: str, dst_path: str, overwrite: bool = False) -> str:
         shutil.copyfile(src_path, temporary)
         os.replace(temporary, dst_path)
     return dst_path
-
-
-_fairseq_get_valid_stats = fairseq_cli.train.get_valid_stats
-
-
-def get_valid_stats(cfg, trainer: Trainer, stats: dict[str, Any], *args) -> dict[str, Any]:
-    """The figures of a validation, if ``--best-checkpoint-metric`` is one of them."""
-    metric = cfg.checkpoint.best_checkpoint_metric
-    if metric not in stats:
-        raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
-    return _fairseq_get_valid_stats(cfg, trainer, stats, *args)

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import CountingIterator, EpochBatchIterator, GroupedEpochBatchIterator
@@ -96,6 +97,19 @@ def spread(get_valid_iterator: Callable) -> Callable:
         return Part(epochs, most)
 
     return get_part
+
+
+def of_the_metric(get_valid_stats: Callable) -> Callable:
+    """Make a ``get_valid_stats`` that raises UserError where ``--best-checkpoint-metric`` is none of a validation's figures."""
+
+    @wraps(get_valid_stats)
+    def get_stats(cfg, trainer: Trainer, stats: dict[str, Any], *args) -> dict[str, Any]:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if metric not in stats:
+            raise UserError(f"--best-checkpoint-metric {metric}: validation has {', '.join(stats)}")
+        return get_valid_stats(cfg, trainer, stats, *args)
+
+    return get_stats
 
 
 def saving(validate: Callable) -> Callable:
