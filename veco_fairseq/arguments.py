@@ -221,8 +221,7 @@ NAMED_INPUTS = PathArgument(within=files_of)
 OUTPUT = PathArgument(writes=True)
 PACKED = PathArgument(writes=True, packs=True)
 REPORTED = PathArgument(writes=True, suffixes=(".json",))  # and its report
-NEW_FILES = PathArgument(writes=("*",))  # a folder with files whose names depend on the data
-NEW_FOLDER = PathArgument(writes=("*",))
+OUTPUT_FOLDER = PathArgument(writes=("*",))  # whose files have names that no option gives
 VOCABULARY = PathArgument(writes=("dict.txt", "sentencepiece.bpe.model"))
 
 

@@ -9,7 +9,7 @@ import argparse
 import os
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, FROM_0, INPUT, NEW_FILES, OUTPUT, Parser
+from veco_fairseq.arguments import COUNT, FROM_0, INPUT, OUTPUT, OUTPUT_FOLDER, Parser
 from veco_fairseq.errors import UserError
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     add("--source", type=INPUT, required=True, metavar="FILE", help="the source text, with as many lines")
     add("--reference", type=INPUT, required=True, metavar="FILE", help="detokenised text with as many lines")
     add("--model", default="Unbabel/wmt22-comet-da", metavar="NAME", help="COMET's model, or a checkpoint (default: %(default)s)")
-    add("--environment", type=NEW_FILES, metavar="DIR",
+    add("--environment", type=OUTPUT_FOLDER, metavar="DIR",
         help="folder of COMET's environment (default: veco_fairseq/comet in the user's cache)")  # fmt: skip
     add("--gpus", type=FROM_0, default=0, metavar="N", help="GPUs to use (default: %(default)s)")
     add("--batch-size", type=COUNT, default=16, metavar="N", help="sentences of a batch (default: %(default)s)")

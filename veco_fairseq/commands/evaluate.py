@@ -6,7 +6,7 @@ import argparse
 from glob import escape
 from pathlib import Path
 
-from veco_fairseq.arguments import COUNT, DATA, FROM_0, INPUT, NAMED_INPUTS, NEW_FILES, OUTPUT, Parser
+from veco_fairseq.arguments import COUNT, DATA, FROM_0, INPUT, NAMED_INPUTS, OUTPUT, OUTPUT_FOLDER, Parser
 from veco_fairseq.errors import UserError
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
     one.add_argument("--max-tokens", type=COUNT, default=8192, metavar="N", help="tokens of a batch (default: %(default)s)")
     one.add_argument(
         "--predictions",
-        type=NEW_FILES,
+        type=OUTPUT_FOLDER,
         metavar="DIR",
         help="write the predictions to this folder; those of several checkpoints go to its folders 1, 2, ...",
     )

@@ -4,7 +4,7 @@
 
 import argparse
 
-from veco_fairseq.arguments import INPUT, NEW_FOLDER, Parser
+from veco_fairseq.arguments import INPUT, OUTPUT_FOLDER, Parser
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int8", "int8_float32", "int8_bfloat16", "int8_float16", "int16")
 
@@ -13,7 +13,7 @@ def add_arguments(parser: Parser) -> None:
     """Add the command's options."""
     add = parser.add_argument
     add("--checkpoint", type=INPUT, required=True, metavar="FILE", help="of fairseq-train --task translation")
-    add("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
+    add("--output", type=OUTPUT_FOLDER, required=True, metavar="DIR", help="the folder to make")
     add("--data", type=INPUT, metavar="DIR", help="the folder with dict.LANG.txt (default: the checkpoint's own dictionaries)")
     add("--quantization", choices=QUANTIZATIONS, default="float32", help="type of the weights (default: %(default)s)")
     add(

@@ -7,7 +7,7 @@ The folder has the tokenizer and a model card, too. Where transformers is instal
 
 import argparse
 
-from veco_fairseq.arguments import INPUT, NAMED_INPUTS, NEW_FOLDER, Parser
+from veco_fairseq.arguments import INPUT, NAMED_INPUTS, OUTPUT_FOLDER, Parser
 from veco_fairseq.errors import UserError
 from veco_fairseq.help_texts import TRUST
 
@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="a translation model's folder with dict.LANG.txt (default: its own dictionaries)",
     )
-    parser.add_argument("--output", type=NEW_FOLDER, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--output", type=OUTPUT_FOLDER, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
         "--sentencepiece",
         type=INPUT,

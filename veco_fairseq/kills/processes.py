@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 Command = list[str]
-# The environment of a command that is not forked: this package first, one thread for each process.
-PACKAGES = str(Path(__file__).resolve().parents[2])
+PACKAGES = str(Path(__file__).resolve().parents[2])  # a command that is not forked finds this package first
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 
 
