@@ -11,8 +11,9 @@ import torch
 
 from veco_fairseq.checkpoints.integrity import place_of
 from veco_fairseq.checkpoints.reading import option_differences, options_of, read_checkpoint, require_other_file
+from veco_fairseq.checkpoints.writing import write_checkpoint
 from veco_fairseq.errors import UserError, require_list
-from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.files import Path_
 
 # fairseq's names for checkpoints of epochs, and of updates within them.
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -143,6 +144,4 @@ def average_checkpoints(paths: Sequence[Path_], output: Path_, trust: bool = Fal
     require_list(paths, "checkpoints", some=True)
     for path in paths:
         require_other_file(output, path)
-    state = average(paths, trust)
-    with atomic_output(output) as file, open(file, "wb") as stream:
-        torch.save(state, stream)
+    write_checkpoint(output, average(paths, trust))

@@ -20,12 +20,12 @@ from veco_fairseq.checkpoints.seq2seq import (
     translation_config,
     write_translation_model,
 )
-from veco_fairseq.checkpoints.skeleton import untrained
 from veco_fairseq.checkpoints.translation import LANGUAGE_TOKEN
+from veco_fairseq.checkpoints.writing import untrained, write_checkpoint
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.vocabulary import read_dictionary
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, atomic_output
+from veco_fairseq.files import Path_
 from veco_fairseq.models.base import architecture
 from veco_fairseq.models.veco import VecoEncoder
 
@@ -238,8 +238,7 @@ def back_to_pretraining(checkpoint: Path_, dictionary: Path_, output: Path_, tru
     model = Namespace(**{**vars(release.model), "no_scale_embedding": True})
     config = {"model": model, "task": {"_name": "camlm"}, "criterion": {"_name": "camlm", "objective": "camlm"}}
     state = untrained(config, {**new, **copied}, {"symbols": list(words.symbols)})
-    with atomic_output(output) as file, open(file, "wb") as stream:
-        torch.save(state, stream)
+    write_checkpoint(output, state)
     source, head = "of the release", "not in the file"
     if release.scale != 1:
         source += f", its token embeddings times {release.scale:g}"

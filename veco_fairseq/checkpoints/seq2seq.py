@@ -32,7 +32,7 @@ from veco_fairseq.checkpoints.names import CROSS_ATTENTION
 from veco_fairseq.checkpoints.outlines import shapes_of
 from veco_fairseq.checkpoints.pretrained import Pretrained, read_pretrained, refuse_parts_without_place
 from veco_fairseq.checkpoints.reading import require_other_file
-from veco_fairseq.checkpoints.skeleton import untrained
+from veco_fairseq.checkpoints.writing import untrained, write_checkpoint
 from veco_fairseq.data.sentencepiece import MASK
 from veco_fairseq.data.symbols import TARGET_TOKEN
 from veco_fairseq.data.vocabulary import dictionary_of, read_dictionary
@@ -292,8 +292,7 @@ def write_translation_model(
     """
     report = {"checkpoint": str(checkpoint), "output": str(output), "arch": config["model"].arch, **report}
     state = untrained(config, weights, {"symbols": list(target.symbols), **(known or {})})
-    with atomic_output(f"{output}.json") as report_file, atomic_output(output) as file:
-        with open(file, "wb") as stream:
-            torch.save(state, stream)
+    with atomic_output(f"{output}.json") as report_file:
         report_file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_checkpoint(output, state)
     return report

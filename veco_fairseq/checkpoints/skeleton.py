@@ -49,20 +49,6 @@ KNOWN = ("torch", "fairseq", "veco_fairseq")
 ADVICE = "give one as fairseq-train writes it"
 
 
-def untrained(config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], task_state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checkpoint of a model that a training can begin with: all that fairseq's trainer looks for, after no update."""
-    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    return {
-        "args": None,
-        "cfg": config,
-        "model": weights,
-        "criterion": None,
-        "optimizer_history": [history],
-        "task_state": task_state,
-        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
-    }
-
-
 def check_skeleton(path: Path_, state: Mapping[str, Any]) -> None:
     """Refuse a checkpoint with a part of a wrong type; parts may be missing.
 

@@ -1,0 +1,31 @@
+# Copyright (c) The veco_fairseq authors.
+# This source code is licensed under the MIT license found in the LICENSE file.
+"""Makes a checkpoint that a training can begin with, and writes checkpoints."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from veco_fairseq.files import Path_, atomic_output
+
+
+def untrained(config: Mapping[str, Any], weights: Mapping[str, Tensor], task_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checkpoint of a model that a training can begin with: all that fairseq's trainer looks for, after no update."""
+    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
+    return {
+        "args": None,
+        "cfg": config,
+        "model": weights,
+        "criterion": None,
+        "optimizer_history": [history],
+        "task_state": task_state,
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }
+
+
+def write_checkpoint(path: Path_, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint, either all of it or nothing."""
+    with atomic_output(path) as temporary, open(temporary, "wb") as stream:
+        torch.save(state, stream)
