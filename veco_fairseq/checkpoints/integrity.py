@@ -6,7 +6,6 @@ torch.save writes a zip archive with a CRC-32 of each record, but torch does not
 torch before 1.6 and safetensors have no checksums.
 """
 
-import os
 import threading
 import zipfile
 from collections import Counter
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.options.literals import leaves
+from veco_fairseq.parallel import default_workers
 
 CHUNK = 1 << 20  # bytes at a time, few enough to stay in the processor's cache
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # types of weights
@@ -74,7 +74,7 @@ class Records:
             def begin() -> None:
                 own.archive = zipfile.ZipFile(self.path)
 
-            with ThreadPoolExecutor(min(16, os.cpu_count() or 1), initializer=begin) as pool:
+            with ThreadPoolExecutor(min(16, default_workers()), initializer=begin) as pool:
                 for _ in pool.map(lambda record: _check(own.archive, record), largest_first):
                     pass
 
