@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 # fairseq sets the root logger to DEBUG, and matplotlib would log every font that it looks at.
@@ -42,13 +43,25 @@ BESIDE: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # w
 
 def plot_curves(
     curves: Mapping[str, Sequence[tuple[float, float]]], *, ylabel: str, title: str, output: Path, log: bool = False,
-    xlabel: str = "updates", log_x: bool = False,
+    xlabel: str = "updates", log_x: bool = False, variants: Mapping[str, str] = MappingProxyType({}),
 ) -> None:  # fmt: skip
-    """Draw one line for each name over updates, or over what ``xlabel`` says; ``log`` and ``log_x`` make an axis logarithmic."""
+    """Draw one line for each name over updates, or over what ``xlabel`` says, and a line at zero if some points lie below it.
+
+    Args:
+        log, log_x: make an axis logarithmic.
+        variants: by the name of a curve, that of an earlier one whose colour it has; it is dashed.
+    """
     many = len(curves) > 5  # their legend would lie over some of them
     figure, axes = plt.subplots(figsize=(9.6 if many else 6.4, 4.0))
+    colours: dict[str, str] = {}
     for name, curve in curves.items():
-        axes.plot(*zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name)
+        (line,) = axes.plot(
+            *zip(*curve), marker="o" if len(curve) < 50 else None, markersize=3, label=name,
+            linestyle="--" if name in variants else "-", color=colours.get(variants.get(name, "")),
+        )  # fmt: skip
+        colours[name] = line.get_color()
+    if any(height < 0 for curve in curves.values() for _, height in curve):
+        axes.axhline(0, color="black", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if log_x:

@@ -4,12 +4,14 @@
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 from figures import ARMS, RIVALS, Scores, costs, of_kind, of_set, scores
 
+LARGE = ", large batches"
 # The models that gain, and over whom.
-PICTURED = {"veco": ("", {arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}),
-            "veco-8": (", large batches", {"random": "random weights", "nmt-8": "NMT first", "xlm-8": "XLM", "mbart-8": "mBART"})}  # fmt: skip
+PICTURED = {"veco": ("", {**{arm: name for arm, name in RIVALS.items() if arm != "nmt-more"}, "nmt-half": ARMS["nmt-half"]}),
+            "veco-8": (LARGE, {"random": RIVALS["random"], **{f"{arm}-8": RIVALS[arm] for arm in ("nmt", "xlm", "mbart")}})}  # fmt: skip
 Curves = dict[str, list[tuple[float, float]]]
 CURVES = ("random", "nmt", "xlm", "mbart", "veco")  # whose learning curves are drawn
 LAYERS = (6, 3, 2, 1)
@@ -102,6 +104,8 @@ def draw(runs: list[dict], folder: Path) -> Pictures:
     ):
         if curves:
             file = f"evidence-{name}.png"
-            plot_curves(curves, xlabel=xlabel, ylabel=ylabel, title=title, output=folder / file, log_x=section == "gain")
+            variants = {name: name.removesuffix(LARGE) for name in curves if name.endswith(LARGE)}
+            how: dict[str, Any] = {"log_x": section == "gain", "variants": variants}
+            plot_curves(curves, xlabel=xlabel, ylabel=ylabel, title=title, output=folder / file, **how)
             drawn.setdefault(section, []).append((xlabel, file))
     return drawn

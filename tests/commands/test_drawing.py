@@ -60,6 +60,16 @@ def test_logarithmic_axes_have_plain_numbers(axes):
     assert {2, 5, 10, 20, 50} <= set(found.yaxis.get_major_locator().tick_values(2, 50).round(6))
 
 
+def test_a_variant_is_dashed_and_has_the_colour_of_its_curve_and_zero_has_a_line(axes):
+    curves = {"a": [(1, 2.0)], "b": [(1, 3.0), (2, 0.0)], "a, more": [(2, 2.5)], "c, more": [(2, 9.0)]}
+    found = axes(plot_curves, curves, ylabel="y", title="t", variants={"a, more": "a", "c, more": "c"})
+    a, b, a_more, c_more = found.lines  # nothing is below zero, which has no line
+    assert a_more.get_color() == a.get_color() and len({line.get_color() for line in (a, b, c_more)}) == 3
+    assert [line.get_linestyle() for line in found.lines] == ["-", "-", "--", "--"]
+    zero = axes(plot_curves, {**curves, "d": [(1, 1.0), (2, -0.5)]}, ylabel="y", title="t").lines[-1]
+    assert list(zero.get_ydata()) == [0, 0] and zero.get_color() == "black"
+
+
 def test_bars_have_their_values_and_names(axes):
     bars = {"ours": {"de": 30.26, "fr": 7.0}, "theirs": {"de": 25.0}}
     found = axes(plot_bars, bars, "BLEU", "Test sets")

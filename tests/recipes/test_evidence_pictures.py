@@ -88,6 +88,7 @@ def test_each_picture_has_its_own_curves_and_axes(monkeypatch, tmp_path):
     monkeypatch.setattr(plots, "plot_curves", lambda curves, *, output, **how: drawn.update({output.name: (curves, how)}))
     runs = [translated(arm, f"en-de.{size}", 1, 1, bleu, curve=[(50, bleu)], operations=3e14)
             for arm, bleu in (("veco", 9.0), ("random", 4.5)) for size in (500, 80)]  # fmt: skip
+    runs += [translated("veco-8", f"en-de.{size}", 1, 1, 7.5) for size in (500, 80)]
     runs.append(translated("deep-last-1", "en-de.80", 1, 1, 7.0, sentences_per_second=40.0))
     runs += [translated(arm, f"en-sw.{size}", 1, 1, 3.0, set="bible") for arm in ("veco", "random") for size in (9, 8)]
     assert pictures.draw(runs, tmp_path) == {
@@ -98,17 +99,20 @@ def test_each_picture_has_its_own_curves_and_axes(monkeypatch, tmp_path):
     }  # fmt: skip
     curves = {name.removeprefix("evidence-").removesuffix(".png"): curves for name, (curves, _) in drawn.items()}
     assert curves == {
-        "gain": {"en-de: over random weights": [(80, 4.5), (500, 4.5)]},
+        "gain": {"en-de: over random weights": [(80, 4.5), (500, 4.5)],
+                 "en-de: over random weights, large batches": [(80, 3.0), (500, 3.0)]},
         "learning-updates": {"random": [(50, 4.5)], "VECO": [(50, 9.0)]},
         "learning-operations": {"random": [(0.5, 4.5)]},  # of VECO's pre-training nothing is known
         "depth": {"the last layers": [(40.0, 7.0)]},
-    }
+    }  # fmt: skip
     how = [(one["xlabel"], one["ylabel"], one["log_x"]) for _, one in drawn.values()]
     bits = "validation loss (bits a token)"
     assert how == [
         ("pairs of fine-tuning", "BLEU more", True), ("updates of fine-tuning", bits, False),
         ("10^14 operations, pre-training included", bits, False), ("sentences a second", "sacreBLEU", False),
     ]  # fmt: skip
+    variants = [one["variants"] for _, one in drawn.values()]
+    assert variants == [{"en-de: over random weights, large batches": "en-de: over random weights"}, {}, {}, {}]
     titles = [one["title"] for _, one in drawn.values()]
     assert titles[1] == titles[2] == "Fine-tuning on 500 pairs of en-de"
 
