@@ -78,7 +78,7 @@ class XlmR(NamedTuple):
         path: the file.
         weights: by our names below "encoder.", without the tied projection; fp32.
         symbols: the vocabulary, in the order of the embeddings' rows.
-        heads: the number of attention heads.
+        heads, layers: how many attention heads and layers it says that it has; fairseq's, how many layers there are.
         activation: fairseq's name of the function in the layers and in the LM head.
         left_out: names of the tensors that are not used, with their sizes.
     """
@@ -87,6 +87,7 @@ class XlmR(NamedTuple):
     weights: dict[str, Tensor]
     symbols: list[str]
     heads: int
+    layers: int
     activation: str
     left_out: dict[str, int]
 
@@ -149,7 +150,7 @@ def _read_hugging_face(path: Path) -> XlmR:
         weights[POSITIONS] = weights[POSITIONS] + tensors[TOKEN_TYPES][0]
         weights[POSITIONS][SPECIALS.index("<pad>")] = 0  # padding is 0 before the first layer
     symbols = _hugging_face_symbols(path.parent, len(weights.get(EMBEDDINGS, ())))
-    return XlmR(path, weights, symbols, config["num_attention_heads"], "gelu", left_out)
+    return XlmR(path, weights, symbols, config["num_attention_heads"], config["num_hidden_layers"], "gelu", left_out)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -260,9 +261,7 @@ def _read_fairseq(path: Path) -> XlmR:
         re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding."): tensor.float()
         for name, tensor in state["model"].items()
     }
-    left_out = {
-        name: tensor.numel() for name, tensor in tensors.items() if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)
-    }
+    left_out = {name: t.numel() for name, t in tensors.items() if FAIRSEQ_LEFT_OUT.match(name) or CROSS_ATTENTION.match(name)}
     tensors = _split_projections({name: t for name, t in tensors.items() if name not in left_out})
     numbers = [re.match(r"encoder\.sentence_encoder\.layers\.(\d+)\.", name) for name in tensors]
     layers = 1 + max((int(number[1]) for number in numbers if number), default=-1)
@@ -274,7 +273,7 @@ def _read_fairseq(path: Path) -> XlmR:
         raise UserError(f"{path}: its {TIED_HEAD} is not tied to the embeddings as in XLM-R: this is another model")
     symbols = (state.get("task_state") or {}).get("symbols") or load_dictionary(vocabulary_folder(path)).symbols
     activation = getattr(options, "activation_fn", None) or "gelu"  # RoBERTa's default
-    return XlmR(path, weights, list(symbols), heads, activation, left_out)
+    return XlmR(path, weights, list(symbols), heads, layers, activation, left_out)
 
 
 def _split_projections(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_checkpoint
 from veco_fairseq.checkpoints.xlmr import copy_xlmr
-from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, read_xlmr
+from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, names, read_xlmr
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of
@@ -172,15 +172,15 @@ def _load_xlmr(path: Path_, device: str) -> PretrainedModel:
             f"{spm}: no such file: fetch it with the model; where veco export-hf has left it out, give the checkpoint itself"
         )
     weights = {name: tensor for name, tensor in xlmr.weights.items() if not name.startswith("lm_head.")}
-    layers = [tensor for name, tensor in weights.items() if name.endswith(".fc1.weight")]
-    if POSITIONS not in weights or not layers:
-        raise UserError(f"{xlmr.path}: has no position table or no layers: fetch it again")
-    ffn_dim, dim = layers[0].shape
+    parts = [name for name in names(max(xlmr.layers, 1)) if not name.startswith("lm_head.")]
+    if missing := next((name for name in parts if name not in weights), None):  # a model of fewer layers would be another one
+        raise UserError(f"{xlmr.path}: lacks {missing}: fetch it again")
+    ffn_dim, dim = weights["sentence_encoder.layers.0.fc1.weight"].shape
     if dim % xlmr.heads:
         raise UserError(f"{xlmr.path}: is {dim} wide, and said to have {xlmr.heads} attention heads: fetch it again")
     dictionary = dictionary_of(xlmr.symbols)
     args = architecture(
-        "veco_base", encoder_layers=len(layers), encoder_embed_dim=dim, encoder_ffn_embed_dim=ffn_dim,
+        "veco_base", encoder_layers=xlmr.layers, encoder_embed_dim=dim, encoder_ffn_embed_dim=ffn_dim,
         encoder_attention_heads=xlmr.heads, activation_fn=xlmr.activation,
         max_positions=len(weights[POSITIONS]) - dictionary.pad() - 1,
     )  # fmt: skip
