@@ -71,13 +71,13 @@ def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):
 )
 def test_another_kind_of_model_is_told_before_its_other_files_are_missed(options, arch, tmp_path):
     history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
-    torch.save(
-        {"model": {"weight": torch.ones(2)}, "optimizer_history": history, "extra_state": {}, **options}, tmp_path / "a.pt"
-    )
-    with pytest.raises(
-        UserError, match=rf"a\.pt: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task"
-    ):
-        load_pretrained(str(tmp_path / "a.pt"))
+    file = tmp_path / "model.pt"  # the name in fairseq's folders
+    torch.save({"model": {"weight": torch.ones(2)}, "optimizer_history": history, "extra_state": {}, **options}, file)
+    for given in (file, tmp_path):
+        with pytest.raises(
+            UserError, match=rf"model\.pt: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of"
+        ):
+            load_pretrained(given)
 
 
 def of_layers(count):

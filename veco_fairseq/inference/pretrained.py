@@ -127,7 +127,7 @@ def is_xlmr(checkpoint: Path_) -> bool:
     Raises:
         UserError: it cannot be read, or its model is none of pre-training, which is told before its other files are missed.
     """
-    if is_hugging_face(checkpoint) or (Path(checkpoint) / "model.pt").is_file():  # in the folder that fairseq's XLM-R comes in
+    if is_hugging_face(checkpoint):
         return True
     require_checkpoint(checkpoint)
     options = options_of(read_checkpoint(checkpoint, mapped=True), "model")
@@ -150,6 +150,8 @@ def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
+    if not is_hugging_face(checkpoint) and (Path(checkpoint) / "model.pt").is_file():  # the folder that fairseq's XLM-R comes in
+        checkpoint = Path(checkpoint) / "model.pt"
     if is_xlmr(checkpoint):
         return _load_xlmr(checkpoint, usual_device(cpu))
     folder = vocabulary_folder(checkpoint)
