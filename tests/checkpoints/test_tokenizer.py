@@ -145,6 +145,8 @@ def test_a_source_begins_with_the_token_of_the_language_to_translate_into(option
         for line in (*TEXT, *texts):
             for before in (f"{token} ", token, f" {token}   "):
                 assert tokenizer.encode(before + line).ids == [number, *expected(model, symbols, line)], before + line
+        assert tokenizer.decode(tokenizer.encode(f"{token} the cat").ids).replace(" ", "") == f"{token}thecat"
+        assert number not in tokenizer.encode(f"the \ufdd1{token} cat").ids  # with the mark that a text's beginning gets
     for line in ("the cat", "<2xx> the cat", "the <2de> cat"):
         assert tokenizer.encode(line).ids == expected(model, symbols, line), line
 

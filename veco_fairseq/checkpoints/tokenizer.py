@@ -22,7 +22,7 @@ from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
 NEVER = 100.0
 CONFIG = "tokenizer_config.json"
 NOT_INSTALLED = "no tokenizer: the package tokenizers is not installed: pip install transformers"
-NO_CHARACTER, BEGINS = "\ufdd0", "\ufdd1"  # which Unicode keeps free of any meaning
+NO_CHARACTER, BEGINS, NO_MARK = "\ufdd0", "\ufdd1", "\ufdd2"  # which Unicode keeps free of any meaning
 # In a regular expression: marks, joiners, marks of voice in half width, and the vowel AM of Thai and Lao, which has a mark.
 MARKS = r"\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}\x{e33}\x{eb3}"
 _WHOLE = [c for c in map(chr, range(0xC0, 0x12000)) if c == normalize("NFC", c) != normalize("NFD", c)]
@@ -189,7 +189,9 @@ def _unigram_tokenizer(
     # Not decoders.Metaspace, which takes all spaces out of the first piece, not only the one that was added.
     from_bytes = [decoders.ByteFallback()] if proto.trainer_spec.byte_fallback else []
     without_prefix = [decoders.Strip(" ", 1, 0)] if rules.add_dummy_prefix else []
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *from_bytes, decoders.Fuse(), *without_prefix])
+    # tokenizers decodes these tokens as they are normalised.
+    named = [decoders.Replace(tokenizer.normalizer.normalize_str(token), token) for token in targets]
+    tokenizer.decoder = decoders.Sequence([*named, decoders.Replace("▁", " "), *from_bytes, decoders.Fuse(), *without_prefix])
     all_special = dict.fromkeys([*SPECIALS, *special])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, lstrip=token == MASK) for token in all_special])
     # In "<2de> A sentence." the token is itself, where a text may not have special ones.
@@ -230,6 +232,7 @@ def _marked(targets: Sequence[str], rules: Any) -> list[Any]:
     begun = "|".join(rf"\A{BEGINS}<{re.escape(token[1:-1])}" for token in targets)
     space = " " if rules.add_dummy_prefix else ""  # as where the text behind it begins
     return [
+        normalizers.Replace(BEGINS, NO_MARK),  # a text's own one is as unknown
         normalizers.Replace(Regex(rf"\A\s*<(?=(?:{names})>)"), f"{BEGINS}<"),
         normalizers.Replace(Regex(rf"(?<={begun})>\s*(?=\S)"), f">{space}"),
         normalizers.Replace(Regex(rf"(?<={begun})>\s*\z"), ">"),
