@@ -222,6 +222,17 @@ def test_a_model_of_many_directions_needs_no_data_beside_the_dictionaries(tmp_pa
     assert read_translation(checkpoint, data=tmp_path).langs == ("bb", "aa")
 
 
+def test_language_tokens_end_nothing_in_a_model_of_many_directions(tmp_path, make_model):
+    """Its dictionary has them where it began with the authors' checkpoint; the task has none of them."""
+    checkpoint = make_translation(tmp_path, make_model, words=lambda pieces: [*pieces, "[aa]", "[bb]", "<2aa>", "<2bb>"])
+    change(checkpoint, languages=(None, None))
+    with changed(checkpoint) as state:
+        state["task_state"] = {"symbols": state["task_state"]["symbols"], "lang_pairs": ["bb-aa", "aa-bb"]}
+    for data in (None, tmp_path):
+        translation = read_translation(checkpoint, data=data)
+        assert (translation.source_end, translation.target_end) == (["</s>"], "</s>")
+
+
 def test_a_dictionary_for_each_language(tmp_path, make_model):
     """The source's in another order than the target's, and the SentencePiece model under another name."""
     checkpoint = make_translation(tmp_path, make_model, updates=40)

@@ -69,7 +69,8 @@ class Translation(NamedTuple):
     @property
     def has_language_tokens(self) -> bool:
         """Whether the task is the one of :mod:`veco_fairseq.tasks.translation` with language tokens."""
-        return all(lang and f"[{lang}]" in symbols for symbols, lang in zip((self.source, self.target), self.langs))
+        there = (lang and f"[{lang}]" in symbols for symbols, lang in zip((self.source, self.target), self.langs))
+        return not self.directions and all(there)  # one of many directions never uses them
 
     @property
     def directions(self) -> list[str]:
@@ -130,7 +131,7 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
             require_same_symbols(theirs, words, str(path), file)
         symbols = [words.symbols for words in dictionaries]
     tokens = [symbol for symbol in symbols[1] if LANGUAGE_TOKEN.fullmatch(symbol)]
-    if len(tokens) > 1 and not all(langs):
+    if len(tokens) > 1 and not all(langs) and not known.get("lang_pairs"):
         raise UserError(f"{path}: has language tokens ({', '.join(tokens[:5])}), and does not say its languages: give --data")
     weights = {name: tensor.float() for name, tensor in state["model"].items() if not VERSION.match(name)}
     source, target = map(list, symbols)
