@@ -121,8 +121,9 @@ def read_translation(path: Path_, *, data: Path_ | None = None, trust: bool = Fa
         if not any(folder.glob("dict.*.txt")):
             raise UserError(f"{folder}: has no dict.LANG.txt: name the folder of fairseq-preprocess with --data")
         if not all(langs):  # those of a model of many directions have one dictionary
-            several = known.get("lang_pairs")
-            langs = sides_of(several[0]) if several else infer_language_pair(str(folder))
+            several = list(map(sides_of, known.get("lang_pairs") or ()))
+            there = (pair for pair in several if all((folder / f"dict.{lang}.txt").is_file() for lang in pair))
+            langs = next(there, several[0]) if several else infer_language_pair(str(folder))
         if not all(langs):
             raise UserError(f"{path}: does not say its languages, and neither does {folder}: give the folder with --data")
         files = [folder / f"dict.{lang}.txt" for lang in langs]
