@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import save_with_vocabulary
 from fairseq import utils
+from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta import RobertaModel
 
 from veco_fairseq.data.sentencepiece import MODEL_NAME
@@ -67,9 +68,11 @@ def test_another_kind_of_model_is_told(tmp_path, make_model, monkeypatch):
         ({"args": Namespace(arch="lstm")}, "lstm"),  # of fairseq before hydra
         ({"cfg": {"model": {"_name": "transformer_iwslt_de_en"}}}, "transformer_iwslt_de_en"),
         ({"cfg": {"model": Namespace(_name="veco_mt_tiny")}}, "veco_mt_tiny"),
+        ({"cfg": {"model": Namespace(_name="own_roberta")}}, "own_roberta"),  # whose code may compute something else
     ],
 )
-def test_another_kind_of_model_is_told_before_its_other_files_are_missed(options, arch, tmp_path):
+def test_another_kind_of_model_is_told_before_its_other_files_are_missed(options, arch, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODEL_REGISTRY, "own_roberta", type("OwnRoberta", (RobertaModel,), {}))
     history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
     file = tmp_path / "model.pt"  # the name in fairseq's folders
     torch.save({"model": {"weight": torch.ones(2)}, "optimizer_history": history, "extra_state": {}, **options}, file)

@@ -132,7 +132,8 @@ def is_xlmr(checkpoint: Path_) -> bool:
     require_checkpoint(checkpoint)
     options = options_of(read_checkpoint(checkpoint, mapped=True), "model")
     kind = model_class(options) or PretrainingModel
-    if not issubclass(kind, RobertaModel):
+    of_fairseq = issubclass(kind, RobertaModel) and kind.__module__.startswith("fairseq.")  # own code may compute otherwise
+    if not (of_fairseq or issubclass(kind, PretrainingModel)):
         arch = arch_of(options)
         raise UserError(f"{checkpoint}: has a model of --arch {arch}, not a pre-trained one: give a checkpoint of --task camlm")
     return not issubclass(kind, PretrainingModel)
