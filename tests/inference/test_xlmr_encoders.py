@@ -83,7 +83,7 @@ def test_a_folder_that_does_not_fit_together_is_told(run, tmp_path, make_model):
     with pytest.raises(UserError, match="model.safetensors: is 16 wide, and said to have 3 attention heads"):
         load_pretrained(tmp_path / "hf")
     tensors = load_file(file)
-    for without, lacks in (("position", "embed_positions.weight"), ("layer.1.", "layers.1.self_attn.q_proj.weight")):  # the last
+    for without, lacks in (("position", "embed_positions.weight"), ("layer.2.", "layers.2.self_attn.q_proj.weight")):  # the last
         save_file({name: tensor for name, tensor in tensors.items() if without not in name}, file)
         with pytest.raises(UserError, match=f"model.safetensors: lacks sentence_encoder.{lacks}: fetch it again"):
             load_pretrained(tmp_path / "hf")
