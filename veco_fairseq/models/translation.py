@@ -3,7 +3,7 @@
 """Translation models in the shape of a VECO encoder.
 
 ``--arch veco_mt_{tiny,small,base,large}`` is fairseq's own ``transformer`` with other defaults. So ``veco convert`` writes
-an ordinary fairseq translation model, which all tools for such models take.
+an ordinary fairseq translation model. fairseq's programs read it with ``--user-dir veco_fairseq``, by which they know its name.
 ``--arch veco_mt_scaled_large`` is for the authors' released model, which multiplies its token embeddings by the square root
 of their width.
 ``--arch veco_transformer_{tiny,small,base,large}`` adds parts that fairseq's model has no place for.
