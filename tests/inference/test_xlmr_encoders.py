@@ -17,6 +17,7 @@ from support.models import all_random
 from support.xlmr import DIM, HEADS, LAYERS, folder, hugging_face, needs_transformers, symbols, vocabulary  # noqa: F401  fixtures
 
 from veco_fairseq.checkpoints.huggingface import export_hf
+from veco_fairseq.checkpoints.xlmr_files import read_xlmr
 from veco_fairseq.data.vocabulary import dictionary_of
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
@@ -90,3 +91,32 @@ def test_a_folder_that_does_not_fit_together_is_told(run, tmp_path, make_model):
     file.unlink()
     with pytest.raises(UserError, match=f"^{file}: no such checkpoint: check the path"):
         load_pretrained(file)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_without_their_configuration_are_told_to_need_it(tmp_path, make_model, name):
+    """Their folder had been called one in which a checkpoint must be chosen."""
+    folder = tmp_path / "hf"
+    export_hf(save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9), folder)
+    if name.endswith(".bin"):
+        torch.save(load_file(folder / "model.safetensors"), folder / name)
+        (folder / "model.safetensors").unlink()
+    (folder / "config.json").unlink()
+    for read in (load_pretrained, read_xlmr):
+        for given in (folder, folder / name):
+            with pytest.raises(UserError) as refused:
+                read(given)
+            told = "no such file: it belongs beside the weights: fetch it with them"
+            assert str(refused.value) == f"{folder / 'config.json'}: {told}"
+
+
+def test_a_checkpoint_of_fairseq_is_known_by_what_it_holds(tmp_path, make_model):
+    """Whatever its name ends in, also in a folder where it has the name of Hugging Face's."""
+    saved = save_with_vocabulary(tmp_path / "pretrained", make_model, ["a b c", "b d", "c d a"] * 9, 9, activation_fn="gelu")
+    expected = load_pretrained(saved, cpu=True).model.state_dict()
+    assert any(".encoder_attn." in name for name in expected)
+    renamed = saved.rename(saved.with_name("pytorch_model.bin"))
+    for given in (renamed, renamed.parent):
+        found = load_pretrained(given, cpu=True).model.state_dict()
+        assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+        assert torch.equal(read_xlmr(given).weights["lm_head.bias"], expected["encoder.lm_head.bias"])

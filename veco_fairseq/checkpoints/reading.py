@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 
 from veco_fairseq.checkpoints.integrity import Records, WrongBytes, WrongSize, check_finite
 from veco_fairseq.checkpoints.own_options import own_options_in
@@ -78,13 +79,22 @@ def read_checkpoint(path: str | Path, trust: bool = False, mapped: bool = False)
             (:func:`veco_fairseq.options.literals.refuse_code`).
     """
     state = _load(Path(path), trust, mapped)
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+    if not _is_fairseqs(state):
         held = f"its keys: {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
         raise UserError(f'{path}: is not a fairseq checkpoint: it has no "model" ({held}); give one of fairseq-train')
     literals.refuse_code(path, state, own_options_in(state))
     check_skeleton(path, state)
     check_finite(path, state["model"])
     return state
+
+
+def has_model(path: str | Path) -> bool:
+    """Return whether a file holds a "model" as fairseq's checkpoints do, and not weights alone; errors as in :func:`read_checkpoint`."""
+    return _is_fairseqs(_load(Path(path), trust=False, mapped=True))
+
+
+def _is_fairseqs(state: Any) -> bool:
+    return isinstance(state, dict) and isinstance(state.get("model"), dict)
 
 
 def options_of(state: dict[str, Any], group: str) -> argparse.Namespace | None:
@@ -109,12 +119,22 @@ def _flat(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
-    """Read a plain state dict, such as Hugging Face's pytorch_model.bin; errors as in :func:`read_checkpoint`."""
-    state = _load(Path(path), trust=False)
+    """Read a plain state dict of Hugging Face's, pytorch_model.bin or .safetensors; errors as in :func:`read_checkpoint`."""
+    path = Path(path)
+    state = _load_safetensors(path) if path.suffix == ".safetensors" else _load(path, trust=False)
     if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
         raise UserError(f"{path}: holds more than tensors: expected the pytorch_model.bin of a Hugging Face folder")
-    check_finite(path, state)
+    check_finite(path, state)  # safetensors has no checksum of its bytes
     return state
+
+
+def _load_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        # opened first, since safetensors calls a file that may not be read one that is not there
+        with open(path, "rb"), safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, OSError) as error:
+        raise read_failure(path, error) from error
 
 
 def _load(path: Path, trust: bool, mapped: bool = False) -> Any:

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from veco_fairseq.checkpoints.integrity import check_finite, check_kinds
+from veco_fairseq.checkpoints.integrity import check_kinds
 from veco_fairseq.checkpoints.names import CROSS_ATTENTION, PRETRAINING_ALONE
-from veco_fairseq.checkpoints.reading import DamagedCheckpoint, options_of, read_checkpoint, read_failure, read_tensors
+from veco_fairseq.checkpoints.reading import DamagedCheckpoint, has_model, options_of, read_checkpoint, read_tensors
 from veco_fairseq.data.roots import load_dictionary
 from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import SPECIALS, vocabulary_folder
 from veco_fairseq.errors import UserError
-from veco_fairseq.files import Path_, read_json
+from veco_fairseq.files import Path_, read_json, require_file
 
 EMBEDDINGS = "sentence_encoder.embed_tokens.weight"
 POSITIONS = "sentence_encoder.embed_positions.weight"
@@ -52,6 +51,8 @@ MOST = 1_000  # layers, of each of which the names are written out, and attentio
 
 # A large model's weights can be in several files, which an index of this name lists.
 INDEX = ".index.json"
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+IN_FOLDERS = (*WHOLE, *(f"{name}{INDEX}" for name in WHOLE), "model.pt")
 
 # fairseq's other tensors.
 FAIRSEQ_LEFT_OUT = re.compile(r"encoder\.sentence_encoder\.version$|.*_float_tensor$|classification_heads\.")
@@ -108,32 +109,37 @@ def read_xlmr(path: Path_) -> XlmR:
     Raises:
         UserError: something is missing or damaged, or has the names of another model.
     """
-    path = Path(path)
+    path = weights_of(path)
     if path.is_dir():
-        whole = ("model.safetensors", "pytorch_model.bin")
-        for name in (*whole, *(f"{name}{INDEX}" for name in whole), "model.pt"):
-            if (path / name).is_file():
-                path = path / name
-                break
-        else:
-            raise UserError(
-                f"{path}: holds no XLM-R: expected Hugging Face's model.safetensors (or pytorch_model.bin) and "
-                "config.json, or fairseq's model.pt and dict.txt"
-            )
+        raise UserError(
+            f"{path}: holds no XLM-R: expected Hugging Face's model.safetensors (or pytorch_model.bin) and "
+            "config.json, or fairseq's model.pt and dict.txt"
+        )
     if not path.is_file():
         raise UserError(f"{path}: no such file or folder: check --init-from")
     return _read_hugging_face(path) if is_hugging_face(path) else _read_fairseq(path)
 
 
+def weights_of(path: Path_) -> Path:
+    """Return the file of the weights in a folder of an XLM-R, Hugging Face's before fairseq's; any other path as it is."""
+    return next((file for file in (Path(path) / name for name in IN_FOLDERS) if file.is_file()), Path(path))
+
+
 def is_hugging_face(path: Path_) -> bool:
-    """Return whether this is a folder of a model of Hugging Face, or a file of its weights, or the index of such files."""
-    of_weights = str(path).endswith((".safetensors", ".bin", INDEX))
-    return of_weights and Path(path).is_file() or (Path(path) / "config.json").is_file()
+    """Return whether this is a folder of a model of Hugging Face, or a file of its weights, or the index of such files.
+
+    Raises:
+        UserError: it is a .bin, as fairseq's may be too, and cannot be read.
+    """
+    path = Path(path)
+    if path.suffix == ".bin" and path.is_file():
+        return not has_model(path)
+    return path.name.endswith((".safetensors", INDEX)) and path.is_file() or (path / "config.json").is_file()
 
 
 def _read_hugging_face(path: Path) -> XlmR:
     config = _read_config(path.with_name("config.json"))
-    tensors = _read_shards(path) if path.name.endswith(INDEX) else _read_weights(path)
+    tensors = _read_shards(path) if path.name.endswith(INDEX) else read_tensors(path)
     check_kinds(path, {name: t for name, t in tensors.items() if not HF_LEFT_OUT.match(name)}, "give the model in 16 or 32 bits")
     # XLMRobertaModel's own files have no "roberta." before the encoder's names.
     tensors = {re.sub(r"^(?=embeddings\.|encoder\.)", "roberta.", name): t.float() for name, t in tensors.items()}
@@ -159,6 +165,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     Raises:
         UserError: the file is missing or damaged, or describes another kind of model.
     """
+    require_file(path, ": it belongs beside the weights: fetch it with them")
     try:
         config = read_json(path)
         kind, needed = config.get("model_type"), ("num_hidden_layers", "num_attention_heads")
@@ -192,25 +199,10 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         raise UserError(f"{index}: is damaged, or no index of a model's files: fetch it again") from error
     tensors: dict[str, Tensor] = {}
     for path in paths:
-        found = _read_weights(path)
+        found = read_tensors(path)
         tensors.update({name: t for name, t in found.items() if name not in tensors or files.get(name) == path.name})
     if missing := sorted(files.keys() - tensors.keys()):
         raise DamagedCheckpoint(f"{index}: its files lack {missing[0]}: fetch them again")
-    return tensors
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    return _read_safetensors(path) if path.suffix == ".safetensors" else read_tensors(path)
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        # opened first, since safetensors calls a file that may not be read one that is not there
-        with open(path, "rb"), safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, OSError) as error:
-        raise read_failure(path, error) from error
-    check_finite(path, tensors)  # the format has no checksum of its bytes
     return tensors
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from veco_fairseq.checkpoints.kinds import arch_of, model_class
 from veco_fairseq.checkpoints.reading import options_of, read_checkpoint, require_checkpoint
 from veco_fairseq.checkpoints.xlmr import copy_xlmr
-from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, names, read_xlmr
+from veco_fairseq.checkpoints.xlmr_files import POSITIONS, is_hugging_face, names, read_xlmr, weights_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME, Encoder, load_sentencepiece
 from veco_fairseq.data.symbols import require_own_pieces, vocabulary_folder
 from veco_fairseq.data.vocabulary import dictionary_of
@@ -151,8 +151,7 @@ def load_pretrained(checkpoint: Path_, cpu: bool = False) -> PretrainedModel:
     Raises:
         UserError: one of the files is missing or damaged, or the checkpoint has another model.
     """
-    if not is_hugging_face(checkpoint) and (Path(checkpoint) / "model.pt").is_file():  # the folder that fairseq's XLM-R comes in
-        checkpoint = Path(checkpoint) / "model.pt"
+    checkpoint = weights_of(checkpoint)
     if is_xlmr(checkpoint):
         return _load_xlmr(checkpoint, usual_device(cpu))
     folder = vocabulary_folder(checkpoint)
