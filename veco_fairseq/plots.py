@@ -111,10 +111,11 @@ def plot_attention(
     """Draw a heat map of attention weights, (rows, columns): each row's token attends to the columns' tokens.
 
     Args:
+        weights: of any type, on any device.
         names: of the rows' and the columns' sentence, for the axes.
     """
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))
-    image = axes.imshow(weights, cmap="Greys", vmin=0)
+    image = axes.imshow(weights.detach().float().cpu().numpy(), cmap="Greys", vmin=0)
     axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel(f"attends to ({names[1]})")

@@ -16,7 +16,7 @@ from veco_fairseq.commands.plot_scores import read_score
 from veco_fairseq.curves import read_curve
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.pretrained import load_pretrained
-from veco_fairseq.plots import plot_bars, plot_curves
+from veco_fairseq.plots import plot_attention, plot_bars, plot_curves
 from veco_fairseq.retrieval.tatoeba import read_accuracies
 
 START = "2026-11-21 10:00:00 | INFO |"
@@ -247,6 +247,16 @@ def test_plot_attention(saved, tmp_path, drawn):
     assert axes.get_title() == "VECO cross-attention, layer 2"
     shown = torch.tensor(axes.images[0].get_array().tolist())
     assert torch.allclose(shown, pretrained.cross_attention(x, y, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_attention_of_any_type_is_drawn(tmp_path, monkeypatch, kind):
+    """Also with gradients, as somebody's own code may compute it."""
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    weights = torch.tensor([[0.75, 0.25, 0.0], [0.125, 0.375, 0.5]], dtype=kind, requires_grad=True)
+    plot_attention(weights, ["a", "b"], ["c", "d", "e"], title="", output=tmp_path / "x.png")
+    axes = plt.gcf().axes[0]
+    assert axes.images[0].get_array().tolist() == weights.tolist() and labels(axes) == [["c", "d", "e"], ["a", "b"]]
 
 
 @pytest.mark.parametrize("missing, message", [

@@ -3,8 +3,10 @@
 """Retrieval: pooled states against fairseq's RoBERTa, search and margins against loops, mining worked out by hand."""
 
 import json
+import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,6 +84,29 @@ def test_search_by_faiss_is_the_same():
     x, y = unit(7, 5, seed=1), unit(23, 5, seed=2)
     (found, places), (expected, indices) = search.nearest(x, y, 4), search._nearest_by_chunks(x, y, 4)
     assert torch.allclose(found, expected, atol=1e-6) and torch.equal(places, indices)
+
+
+@pytest.mark.parametrize("by_faiss", [True, False])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_states_may_be_of_any_type_and_on_another_device_than_new_tensors(kind, by_faiss, monkeypatch):
+    """The similarities are those of fp32; what carries gradients is searched, too."""
+
+    def knn(queries, keys, k, metric):
+        assert (queries.dtype, keys.dtype, metric) == (np.float32, np.float32, "inner product")
+        places = (-queries @ keys.T).argsort(1)[:, :k]
+        return np.take_along_axis(queries @ keys.T, places, 1), places
+
+    faiss = SimpleNamespace(knn=knn, METRIC_INNER_PRODUCT="inner product")
+    monkeypatch.setitem(sys.modules, "faiss", faiss if by_faiss else None)
+    x, y = (states.to(kind).requires_grad_() for states in (unit(9, 5, seed=1), unit(9, 5, seed=2)))
+    expected = (x.float() @ y.float().t()).topk(4)
+    with torch.device("meta"):  # where a tensor without a place of its own would be made
+        found, places = search.nearest(x, y, 4)
+        forward, backward = candidates(x, y, "cosine", 4)
+        share = accuracy(forward)
+    assert found.dtype == torch.float32 and torch.allclose(found, expected.values, atol=1e-6)
+    assert torch.equal(places, expected.indices) and share == (places[:, 0] == torch.arange(9)).sum() / 9
+    assert len(mine(forward, backward)) > 3
 
 
 @pytest.mark.parametrize("score", ["cosine", "csls", "ratio"])

@@ -17,26 +17,28 @@ def nearest(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the ``k`` keys with the largest inner product with each query, exactly; by FAISS if it is installed.
 
     Args:
-        queries: (n, dim).
-        keys: (m, dim).
+        queries: (n, dim), on any device.
+        keys: (m, dim), there too.
 
     Returns:
-        Similarities, best first, and indices of keys, both (n, min(k, m)).
+        Similarities, best first, fp32, and indices of keys, both (n, min(k, m)).
     """
     k = min(k, len(keys))
+    queries, keys = queries.float(), keys.float()  # in 16 bits, several keys have the same similarity
     try:
         import faiss
     except ImportError:
         return _nearest_by_chunks(queries, keys, k)
-    similarities, places = faiss.knn(queries.numpy(), keys.numpy(), k, metric=faiss.METRIC_INNER_PRODUCT)
-    return torch.from_numpy(similarities), torch.from_numpy(places)
+    sides = (side.detach().cpu().numpy() for side in (queries, keys))
+    similarities, places = map(torch.from_numpy, faiss.knn(*sides, k, metric=faiss.METRIC_INNER_PRODUCT))
+    return similarities.to(queries.device), places.to(queries.device)
 
 
 def _nearest_by_chunks(queries: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Compute :func:`nearest` without FAISS, with at most one chunk of similarities at a time."""
     results = []
     for chunk in queries.split(QUERIES_A_CHUNK):
-        best, indices = chunk.new_empty(len(chunk), 0), torch.empty(len(chunk), 0, dtype=torch.long)
+        best, indices = chunk.new_empty(len(chunk), 0), chunk.new_empty(len(chunk), 0, dtype=torch.long)
         for start in range(0, len(keys), KEYS_A_CHUNK):
             similarities = chunk @ keys[start : start + KEYS_A_CHUNK].t()
             here, places = similarities.topk(min(k, similarities.size(1)))
@@ -89,4 +91,5 @@ def candidates(x: Tensor, y: Tensor, score: str = "csls", k: int = 10) -> tuple[
 
 def accuracy(found: Candidates) -> float:
     """Return the share of sentences whose best candidate has the same number (Tatoeba)."""
-    return found.best()[1].eq(torch.arange(len(found.indices))).float().mean().item()
+    _, best = found.best()
+    return best.eq(torch.arange(len(best), device=best.device)).float().mean().item()
