@@ -19,8 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 from veco_fairseq.checkpoints.card import Facts, scores_list, translating, write_card
 from veco_fairseq.checkpoints.huggingface import ACTIVATIONS, Export, import_transformers, xlmr_options
 from veco_fairseq.checkpoints.pretrained import updates_of
-from veco_fairseq.checkpoints.tokenizer import write_config, write_tokenizer
+from veco_fairseq.checkpoints.tokenizer import write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
+from veco_fairseq.checkpoints.writing import write_config
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS

@@ -24,7 +24,8 @@ from veco_fairseq.checkpoints.pretrained import (
     read_pretrained,
     refuse_parts_without_place,
 )
-from veco_fairseq.checkpoints.tokenizer import write_config, write_xlmr_tokenizer
+from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
+from veco_fairseq.checkpoints.writing import write_config
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece

@@ -2,7 +2,6 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """A SentencePiece model as a tokenizer.json of Hugging Face's tokenizers, with the ids of a fairseq dictionary."""
 
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from unicodedata import normalize
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from veco_fairseq.checkpoints.translation import Translation
+from veco_fairseq.checkpoints.writing import write_config
 from veco_fairseq.data.sentencepiece import MASK, MODEL_NAME, load_sentencepiece, ordinary_pieces
 from veco_fairseq.data.symbols import NO_PIECE, SPECIALS, TARGET_TOKEN
 
@@ -99,11 +99,6 @@ def _save(folder: Path, tokenizer: Any, **options: Any) -> None:
     tokens = {f"{name}_token": symbol for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIALS)}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens, "clean_up_tokenization_spaces": False, **options}
     write_config(folder / CONFIG, config)
-
-
-def write_config(path: Path, value: dict[str, Any]) -> None:
-    """Write a configuration as transformers lays it out."""
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def missing_pieces(model: SentencePieceProcessor, symbols: Sequence[str]) -> list[str]:

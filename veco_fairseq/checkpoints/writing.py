@@ -1,8 +1,10 @@
 # Copyright (c) The veco_fairseq authors.
 # This source code is licensed under the MIT license found in the LICENSE file.
-"""Makes a checkpoint that a training can begin with, and writes checkpoints."""
+"""Makes a checkpoint that a training can begin with, and writes checkpoints and configurations."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,3 +31,8 @@ def write_checkpoint(path: Path_, state: Mapping[str, Any]) -> None:
     """Write a checkpoint, either all of it or nothing."""
     with atomic_output(path) as temporary, open(temporary, "wb") as stream:
         torch.save(state, stream)
+
+
+def write_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Write a configuration as transformers lays it out."""
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
