@@ -27,8 +27,8 @@ class Optimizer:
 
 def schedule(monkeypatch, **options):
     monkeypatch.setattr("fairseq.optim.lr_scheduler.fairseq_lr_scheduler.FairseqOptimizer", Optimizer)
-    defaults = {"lr": [0.8], "max_epoch": 2, "warmup_ratio": 0.2, "update_freq": [1], "skip_remainder_batch": False}
-    return LinearByEpoch(LinearByEpochConfig(**{**defaults, **options}), Optimizer())
+    defaults = {"lr": [0.8], "max_epoch": 2, "max_update": 0, "warmup_ratio": 0.2, "update_freq": [1]}
+    return LinearByEpoch(LinearByEpochConfig(**{**defaults, "skip_remainder_batch": False, **options}), Optimizer())
 
 
 def begin(rates, batches, epoch=1, done=0, updates=0):
@@ -47,6 +47,18 @@ def test_rises_and_falls(monkeypatch):
     found = [rates.step_update(number) for number in range(12)]
     assert found == pytest.approx([0, 0.4, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0])
     assert rates.step_begin_epoch(2) == rates.optimizer.lr == 0
+
+
+@pytest.mark.parametrize("most, told", [(0, None), (10, None), (11, None), (9, "12%"), (4, "75%"), (1, "50%")])
+def test_an_end_at_a_high_rate_is_told_once(monkeypatch, caplog, most, told):
+    """Of 2 epochs of 5 updates, as above."""
+    rates = schedule(monkeypatch, max_update=most)
+    for epoch in (1, 2):
+        begin(rates, 5, epoch, updates=5 * (epoch - 1))
+    assert caplog.messages == [
+        f"--max-update {most}: the training ends at {told} of --lr, since linear_by_epoch lowers it to 0 at the end of --max-epoch 2, "
+        "update 10: give fewer epochs, or --lr-scheduler polynomial_decay"
+    ] * bool(told)  # fmt: skip
 
 
 @pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0]), (0.3, [0, 1, 0]), (0.2, [1, 0.5, 0])])

@@ -33,6 +33,7 @@ class LinearByEpochConfig(FairseqDataclass):
     warmup_ratio: float = field(default=0.1, metadata={"help": "share of all updates during which the learning rate rises"})
     lr: list[float] = II("optimization.lr")
     max_epoch: int = II("optimization.max_epoch")
+    max_update: int = II("optimization.max_update")
     update_freq: list[int] = II("optimization.update_freq")
     skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
 
@@ -58,6 +59,7 @@ class LinearByEpoch(FairseqLRScheduler):
             raise UserError(f"--warmup-ratio {cfg.warmup_ratio}: must be between 0 and 1")
         self.total = 0
         self.num_updates = 0
+        self.told = False  # of an end at a high rate
         self.begun: dict[str, int] = {}
         self.here: dict[int, int] = {}  # by epoch: a worker's batches
 
@@ -114,15 +116,24 @@ class LinearByEpoch(FairseqLRScheduler):
             self.begun = now
         self.total = self.begun["updates"] + updates(epoch, without=self.begun["batches"])
         self.total += sum(map(updates, range(epoch + 1, self.cfg.max_epoch + 1)))
+        if 0 < self.cfg.max_update < self.total and not self.told:
+            self.told = True
+            logger.warning(
+                f"--max-update {self.cfg.max_update}: the training ends at {self._share(self.cfg.max_update):.0%} of --lr, since "
+                f"linear_by_epoch lowers it to 0 at the end of --max-epoch {self.cfg.max_epoch}, update {self.total}: give fewer "
+                "epochs, or --lr-scheduler polynomial_decay"
+            )
         return self.optimizer.get_lr()
 
     def step_update(self, num_updates: int) -> float:
         """Set and return the learning rate after this many updates; 0 while the length of an epoch is not known."""
         self.num_updates = num_updates
+        self.optimizer.set_lr(self._share(num_updates) * self.cfg.lr[0])
+        return self.optimizer.get_lr()
+
+    def _share(self, num_updates: int) -> float:
+        """Return the share of ``--lr`` after this many updates."""
         warmup = round(self.total * self.cfg.warmup_ratio)
         if num_updates < warmup:
-            share = num_updates / warmup
-        else:
-            share = max(0, self.total - num_updates) / max(1, self.total - warmup)
-        self.optimizer.set_lr(share * self.cfg.lr[0])
-        return self.optimizer.get_lr()
+            return num_updates / warmup
+        return max(0, self.total - num_updates) / max(1, self.total - warmup)
