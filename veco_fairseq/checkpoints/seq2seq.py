@@ -179,9 +179,7 @@ def translation_options(model: Namespace, decoder_layers: int, extras: dict[str,
     if not getattr(model, "no_scale_embedding", True):  # of the authors' model alone
         family = "veco_mt_scaled_"
     preset = re.sub(r"^(?:veco|xlme)_", family, getattr(model, "arch", ""))
-    is_translation = issubclass(
-        ARCH_MODEL_REGISTRY.get(preset) or object, TransformerModel
-    )  # and not somebody's own for pre-training
+    is_translation = issubclass(ARCH_MODEL_REGISTRY.get(preset, object), TransformerModel)  # or somebody's own for pre-training
     return preset if is_translation else f"{family}small", {
         "encoder_layers": model.encoder_layers,
         "encoder_embed_dim": model.encoder_embed_dim,

@@ -51,7 +51,7 @@ def without(patches: Sequence[Patch]) -> Iterator[None]:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Put a value in the place of an attribute of a module or class, in this block alone.
+    """Put a value in the place of an attribute of a module, class or object, in this block alone.
 
     All threads see it, and those that replace the same attribute must take turns: of two blocks that overlap, the one that ends
     last would leave the other's value there.

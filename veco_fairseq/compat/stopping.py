@@ -17,7 +17,7 @@ from veco_fairseq.compat import plateau
 from veco_fairseq.compat.batches import number_and_lengths
 from veco_fairseq.compat.kept import beginnings_of, tell_of_another_beginning
 from veco_fairseq.compat.lowest_rate import may_end
-from veco_fairseq.compat.patching import running
+from veco_fairseq.compat.patching import replaced, running
 from veco_fairseq.compat.together import begin_alike, highest, refuse
 from veco_fairseq.errors import UserError
 from veco_fairseq.lock import lock_folder
@@ -57,14 +57,10 @@ def load_checkpoint(cfg, trainer: Trainer, **options):
     note_signals()
     begun = not (cfg.finetune_from_model or getattr(cfg, "continue_once", None)) or has_begun(cfg, trainer)
     begins = bool(cfg.finetune_from_model) and not begun  # of which fairseq resets everything, but not in its options
-    model = cfg.finetune_from_model
-    try:
-        if model and not begins and cfg.restore_file == LAST:
-            cfg.finetune_from_model = None  # with which fairseq refuses --reset-dataloader, also where it counts no more
+    # With --finetune-from-model, fairseq refuses --reset-dataloader, also where it counts no more.
+    is_past = bool(cfg.finetune_from_model) and not begins and cfg.restore_file == LAST
+    with replaced(cfg, "finetune_from_model", None if is_past else cfg.finetune_from_model):
         extra_state, iterator = _fairseq_load_checkpoint(cfg, trainer, **options)
-    finally:
-        if model:
-            cfg.finetune_from_model = model  # for the checkpoints to come
     begin_alike(trainer, iterator)
     tell_of_updates_at_a_rate_of_zero(trainer.cfg)
     tell_of_a_warm_up_without_end(trainer.cfg)

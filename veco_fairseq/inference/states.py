@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The states of a pre-trained model's layers, plugged out."""
 
+from contextlib import ExitStack
+
 from torch import Tensor
 
 from veco_fairseq.models.base import PretrainingModel
@@ -19,11 +21,9 @@ def layer_states(model: PretrainingModel, tokens: Tensor) -> list[Tensor]:
     """
     layers = model.encoder.sentence_encoder.layers
     states: list[Tensor] = []
-    hooks = [layers[0].register_forward_pre_hook(lambda layer, inputs: states.append(inputs[0]))]
-    hooks += [layer.register_forward_hook(lambda layer, inputs, output: states.append(output)) for layer in layers]
-    try:
+    with ExitStack() as hooks:
+        hooks.enter_context(layers[0].register_forward_pre_hook(lambda layer, inputs: states.append(inputs[0])))
+        for layer in layers:
+            hooks.enter_context(layer.register_forward_hook(lambda layer, inputs, output: states.append(output)))
         model.unplugged(tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [state.transpose(0, 1) for state in states]
