@@ -31,6 +31,15 @@ _COMPOUND = re.compile(r"(\S)-(\S)")
 _DETOKENISED = re.compile(r"^D-(\d+)\t[^\t]*\t(.*)$", re.DOTALL)
 
 
+class _ChrF(CHRF):
+    """sacreBLEU's chrF, whose resamples are NumPy's floats, except those without a match: their mean was an error."""
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        found = super()._compute_score_from_stats(stats)
+        found.score = float(found.score)
+        return found
+
+
 def score_files(
     hypothesis: str | Path,
     reference: str | Path,
@@ -117,7 +126,7 @@ def score(
         raise UserError(f"--lang {lang}: {' '.join(str(error).split())}") from error
     result = {
         "sacrebleu": _result(detokenised, systems, references, tokeniser="of sacreBLEU, see the signature", samples=samples),
-        "chrf": _result(CHRF(), systems, references, samples=samples),
+        "chrf": _result(_ChrF(), systems, references, samples=samples),
         "lines": len(references),
     }
     if code in WITHOUT_SPACES:
