@@ -42,6 +42,8 @@ AGAIN = "if memory ran out, lower --num-workers; start the same command again: a
      "the checkpoint was trained with --amp: give it, too, or --reset-optimizer"),
     ("'NoneType' object has no attribute 'xla_device'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
      "and understanding, and --amp elsewhere"),
+    ("'NoneType' object has no attribute 'xrt_world_size'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
+     "and understanding, and --amp elsewhere"),  # of several workers
     ("No module named 'torch_xla'", "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training "
      "and understanding, and --amp elsewhere"),
     ("DataLoader worker (pid 4321) is killed by signal: Killed. ", f"the data loader's process 4321 was killed (Killed): {AGAIN}"),

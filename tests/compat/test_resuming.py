@@ -17,11 +17,11 @@ KEYS = ("loss", "gnorm", "lr", "num_updates", "epoch")
 SAVED = {"translation": 4, "directions": 4, "shards": 4}  # every so many updates; the others' epochs are short
 
 
-def train(*command, save_dir: Path, workers: int = 1, saved: int = 1) -> list:
-    """Train in ``save_dir``; what it logged of each update."""
+def train(*command, save_dir: Path, workers: int = 1, saved: int = 1, interval: int = 1) -> list:
+    """Train in ``save_dir``; what it logged of each update, or after every ``interval`` of them."""
     log = save_dir.with_suffix(".json")
     common = ["--cpu", "--optimizer", "adam", "--save-dir", save_dir, "--log-format", "json",
-              "--log-interval", "1", "--save-interval-updates", saved]  # fmt: skip
+              "--log-interval", interval, "--save-interval-updates", saved]  # fmt: skip
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"tcp://localhost:{free.getsockname()[1]}"
@@ -117,6 +117,23 @@ def test_resumes_to_the_last_digit(make, make_root, make_model, tmp_path, kind, 
         before = resumed
     final, undisturbed = (torch.load(folder / "checkpoint_last.pt")["model"] for folder in (before, tmp_path / "whole"))
     assert all(torch.equal(final[name], undisturbed[name]) for name in undisturbed)
+
+
+@pytest.mark.parametrize("checkpoint, reports", [
+    ("checkpoint1.pt", ["3", "6"]),  # at the end of an epoch, after two of the three updates of a report
+    ("checkpoint_3_5.pt", ["6"]),  # in the middle of one
+])  # fmt: skip
+def test_a_report_is_of_all_its_updates(make, make_root, make_model, tmp_path, checkpoint, reports):
+    """Those before the stop count, too; only with --reset-meters they do not."""
+    command = [*make("mlm", make_root, make_model), *"--updates-per-epoch 2 --num-workers 0 --max-epoch 3".split()]
+    whole = train(*command, "--disable-validation", save_dir=tmp_path / "whole", interval=3)
+    assert [line[-2] for line in whole] == ["3", "6"]
+    for name, options, same in (("resumed", [], True), ("reset", ["--reset-meters"], False)):
+        (tmp_path / name).mkdir()
+        shutil.copyfile(tmp_path / "whole" / checkpoint, tmp_path / name / "checkpoint_last.pt")
+        found = train(*command, "--disable-validation", *options, save_dir=tmp_path / name, interval=3)
+        assert [line[-2] for line in found] == reports
+        assert (found[0] == whole[-len(reports)]) is same, name
 
 
 def test_an_epoch_goes_on_with_another_update_freq(make, make_root, make_model, tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
+from fairseq.logging import metrics
 from fairseq.trainer import Trainer, logger
 
 from veco_fairseq.checkpoints.integrity import place_of
@@ -39,6 +40,7 @@ _fairseq_trainer_load_checkpoint = Trainer.load_checkpoint
 
 _task_state_of: dict[str, dict[str, Any]] = {}  # of the checkpoints that trainers read, for the task to check
 _one_at_a_time = RLock()
+REPORT = "train_inner"  # fairseq's name for the figures of the updates since the last report
 
 
 def load_checkpoint_to_cpu(
@@ -117,7 +119,7 @@ def load_model_ensemble_and_task(filenames: list[str], *args, **kwargs):
 def trainer_load_checkpoint(
     trainer: Trainer, filename: str, reset_optimizer: bool = False, *args, reset_meters: bool = False, **kwargs
 ):
-    """Load the checkpoint that a training goes on from, with ten changes.
+    """Load the checkpoint that a training goes on from, with eleven changes.
 
     - A ``--restore-file`` that does not exist is an error; fairseq would go on from random weights.
     - One that is preferred to the folder's own checkpoint_last.pt, as where the same command is given again, is told of.
@@ -130,6 +132,7 @@ def trainer_load_checkpoint(
       since it is more than tensors and plain values.
     - The time that a training has taken begins anew with ``--reset-meters`` and ``--finetune-from-model``. Otherwise
       ``--stop-time-hours`` would count the time of pre-training, too.
+    - The first report after an epoch's end is also of the updates before that end, if ``--log-interval`` has some there.
     - ``--store-ema`` may go on from a checkpoint without a mean: it begins with the model.
     - What the optimizer keeps against the options is told.
 
@@ -160,6 +163,8 @@ def trainer_load_checkpoint(
             refuse_another_computation(candidate, trainer.cfg.model, is_last)
             if reset_meters:
                 trainer._previous_training_time = 0
+            elif REPORT in (meters := (extra_state or {}).get("metrics") or {}):  # fairseq takes none at an epoch's end
+                metrics.load_state_dict({REPORT: meters[REPORT]})
             check_moments(candidate, trainer.optimizer.optimizer)
             if isinstance(trainer.task, ResumesTaskState):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)

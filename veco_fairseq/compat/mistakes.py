@@ -56,7 +56,7 @@ MISTAKES = (
         "the checkpoint's optimizer has other parameters, such as one fp32 copy of all of them: give --reset-optimizer",
     ),
     (
-        r"'NoneType' object has no attribute 'xla_device'|No module named 'torch_xla",
+        r"'NoneType' object has no attribute '(?:xla_device|xrt_world_size)'|No module named 'torch_xla",
         "--bf16 is for TPUs in fairseq: give --autocast bf16 in pre-training and understanding, and --amp elsewhere",
     ),
     (r"(out of memory .* tokens)$", f"{{0}}: lower --max-tokens{AS_NEW}, or add --checkpoint-activations"),
