@@ -57,7 +57,7 @@ def add_arguments(parser: Parser) -> None:
         help="print word links I-J, from 0: word J of the translation looks most at word I of the source")  # fmt: skip
     add("--lenpen", type=LENGTH_PENALTY, default=1.0, metavar="P", help="length penalty (default: %(default)s)")
     add("--max-len-a", type=NOT_NEGATIVE, default=1.5, metavar="A",
-        help="a translation has at most A times as many pieces as the source, plus B (default: %(default)s)")  # fmt: skip
+        help="a translation has at most A times as many pieces as the source, whose </s> counts as one, plus B (default: %(default)s)")  # fmt: skip
     add("--max-len-b", type=FROM_0, default=20, metavar="B", help="see --max-len-a (default: %(default)s)")
     add("--batch-size", type=COUNT, default=64, metavar="N", help="sentences of a batch (default: %(default)s)")
     add("--batch-tokens", "--max-tokens", type=COUNT, default=8192, metavar="N",
