@@ -136,6 +136,16 @@ def test_a_report_is_of_all_its_updates(make, make_root, make_model, tmp_path, c
         assert (found[0] == whole[-len(reports)]) is same, name
 
 
+def test_a_report_of_updates_that_are_counted_anew_is_of_them_alone(make, make_root, make_model, tmp_path):
+    """At the end of an epoch, the report of its two updates is not yet due: with --reset-optimizer, none is of them."""
+    command = [*make("mlm", make_root, make_model), *"--updates-per-epoch 2 --num-workers 0 --disable-validation".split()]
+    train(*command, "--max-epoch", 1, save_dir=tmp_path / "begun", interval=3)
+    anew = ["--max-epoch", 3, "--restore-file", tmp_path / "begun" / "checkpoint1.pt", "--reset-optimizer"]
+    found = [train(*command, *anew, *options, save_dir=tmp_path / name, interval=3)
+             for name, options in (("resumed", []), ("reset", ["--reset-meters"]))]  # fmt: skip
+    assert found[0] == found[1] and [line[-2] for line in found[0]] == ["3"]
+
+
 def test_an_epoch_goes_on_with_another_update_freq(make, make_root, make_model, tmp_path):
     """Of 2 epochs of 5 batches one batch is done; after it, 4 and 5 batches are 2 updates each, and the rate ends at 0."""
     command = [

@@ -61,6 +61,14 @@ def test_an_end_at_a_high_rate_is_told_once(monkeypatch, caplog, most, told):
     ] * bool(told)  # fmt: skip
 
 
+def test_an_end_just_before_the_last_epochs_end_is_not_told(monkeypatch, caplog):
+    """Of 2 epochs of 500 updates, 200 of which are warm-up, after update 991 the rate is 9/800 of --lr, and after 993 7/800."""
+    for most in (999, 993, 991):
+        assert not caplog.messages
+        begin(schedule(monkeypatch, max_update=most), 500)
+    assert [message.split(", since")[0] for message in caplog.messages] == ["--max-update 991: the training ends at 1% of --lr"]
+
+
 @pytest.mark.parametrize("ratio, rates", [(0, [1, 0.5, 0]), (1, [0, 0.5, 0]), (0.3, [0, 1, 0]), (0.2, [1, 0.5, 0])])
 def test_without_warmup_or_nothing_else(ratio, rates, monkeypatch):
     """Or with 0.6 and 0.4 updates of it, which are rounded."""

@@ -132,7 +132,8 @@ def trainer_load_checkpoint(
       since it is more than tensors and plain values.
     - The time that a training has taken begins anew with ``--reset-meters`` and ``--finetune-from-model``. Otherwise
       ``--stop-time-hours`` would count the time of pre-training, too.
-    - The first report after an epoch's end is also of the updates before that end, if ``--log-interval`` has some there.
+    - The first report after an epoch's end is also of the updates before that end, if ``--log-interval`` has some there, and if
+      the training counts them (not with ``--reset-optimizer``).
     - ``--store-ema`` may go on from a checkpoint without a mean: it begins with the model.
     - What the optimizer keeps against the options is told.
 
@@ -163,8 +164,8 @@ def trainer_load_checkpoint(
             refuse_another_computation(candidate, trainer.cfg.model, is_last)
             if reset_meters:
                 trainer._previous_training_time = 0
-            elif REPORT in (meters := (extra_state or {}).get("metrics") or {}):  # fairseq takes none at an epoch's end
-                metrics.load_state_dict({REPORT: meters[REPORT]})
+            elif trainer.get_num_updates() and REPORT in (meters := (extra_state or {}).get("metrics") or {}):
+                metrics.load_state_dict({REPORT: meters[REPORT]})  # fairseq takes none at an epoch's end
             check_moments(candidate, trainer.optimizer.optimizer)
             if isinstance(trainer.task, ResumesTaskState):
                 trainer.task.resume_task_state(_task_state_of.pop(candidate, {}), candidate)

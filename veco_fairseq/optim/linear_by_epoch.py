@@ -116,10 +116,12 @@ class LinearByEpoch(FairseqLRScheduler):
             self.begun = now
         self.total = self.begun["updates"] + updates(epoch, without=self.begun["batches"])
         self.total += sum(map(updates, range(epoch + 1, self.cfg.max_epoch + 1)))
-        if 0 < self.cfg.max_update < self.total and not self.told:
+        share = self._share(self.cfg.max_update)
+        # of 1,000 updates, the last few may be missing
+        if 0 < self.cfg.max_update < self.total and share >= 0.01 and not self.told:
             self.told = True
             logger.warning(
-                f"--max-update {self.cfg.max_update}: the training ends at {self._share(self.cfg.max_update):.0%} of --lr, since "
+                f"--max-update {self.cfg.max_update}: the training ends at {share:.0%} of --lr, since "
                 f"linear_by_epoch lowers it to 0 at the end of --max-epoch {self.cfg.max_epoch}, update {self.total}: give fewer "
                 "epochs, or --lr-scheduler polynomial_decay"
             )
