@@ -49,6 +49,14 @@ def situations(found: Scores) -> list[str]:
     return lines_of_table(["", "VECO", *(f"over {RIVALS[arm]}" for arm in rivals)], rows)
 
 
+def of_little_dropout(runs: list[dict]) -> str:
+    """A sentence with the numbers of pairs for which random weights have the lower dropout of the grid; nothing if there are none."""
+    sizes = {int(run["data"].rpartition(".")[2]) for run in runs if run["arm"] == "random" and run.get("dropout") == "0.1"}
+    these = " and ".join(f"{size:,}" for size in sorted(sizes))
+    advice = "[can be better with more](evidence.md#more-pairs-of-captions)"
+    return f" With {these} pairs random weights have dropout 0.1, and {advice}." if sizes else ""
+
+
 def all_directions(found: Scores) -> list[str]:
     """A table for each direction, with a blank line between two."""
     return [line for direction, by_size in found.items() for line in (*table(by_size, direction), "")][:-1]
@@ -187,7 +195,8 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
         ("The situation, and the gain", "sacreBLEU of VECO, and how much more it is than each rival's: means over the runs, and the "
          "standard error of the difference, which takes all runs for independent. With one run of either there is none."
          + (" With [half the learning rate](#with-half-the-learning-rate) of pre-training a rival can be better."
-            if beside_random(runs, HALF) else ""), situations(found)),
+                        if beside_random(runs, HALF) else "")
+         + of_little_dropout(compared), situations(found)),
         ("The cost", "Operations are those of matrix products, forward and backward. Fine-tuning has the median of the updates, and their "
          "operations where an update's were counted. Other work on "
          "the machine makes minutes longer.", cost(runs)),
