@@ -111,11 +111,13 @@ def plot_attention(
     """Draw a heat map of attention weights, (rows, columns): each row's token attends to the columns' tokens.
 
     Args:
-        weights: of any type, on any device.
+        weights: a tensor of any type on any device, or an array.
         names: of the rows' and the columns' sentence, for the axes.
     """
+    import torch  # here, since the other pictures do without
+
     figure, axes = plt.subplots(figsize=(2 + 0.35 * len(columns), 1.5 + 0.35 * len(rows)))
-    image = axes.imshow(weights.detach().float().cpu().numpy(), cmap="Greys", vmin=0)
+    image = axes.imshow(torch.as_tensor(weights).detach().float().cpu().numpy(), cmap="Greys", vmin=0)
     axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel(f"attends to ({names[1]})")

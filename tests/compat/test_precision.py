@@ -206,5 +206,5 @@ def test_a_fault_of_this_projects_schedule_is_not_blamed_on_options():
     names = {"optimizer": SimpleNamespace(_name="adam"), "lr_scheduler": SimpleNamespace(_name="linear_by_epoch")}
     common = SimpleNamespace(fp16=False, memory_efficient_fp16=False)
     trainer = SimpleNamespace(cfg=SimpleNamespace(common=common, **names), model=torch.nn.Linear(2, 2))
-    with pytest.raises(AttributeError, match="has no attribute 'warmup_ratio'"):
+    with pytest.raises(AttributeError, match="has no attribute 'optimizer'"):
         precision.build_optimizer(lambda trainer: LinearByEpoch.step_update(SimpleNamespace(total=0, cfg=names), 0))(trainer)

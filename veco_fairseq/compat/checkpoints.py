@@ -164,7 +164,7 @@ def trainer_load_checkpoint(
             refuse_another_computation(candidate, trainer.cfg.model, is_last)
             if reset_meters:
                 trainer._previous_training_time = 0
-            elif trainer.get_num_updates() and REPORT in (meters := (extra_state or {}).get("metrics") or {}):
+            elif REPORT in (meters := (extra_state or {}).get("metrics") or {}) and trainer.get_num_updates():
                 metrics.load_state_dict({REPORT: meters[REPORT]})  # fairseq takes none at an epoch's end
             check_moments(candidate, trainer.optimizer.optimizer)
             if isinstance(trainer.task, ResumesTaskState):
