@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import sitecustomize  # noqa: F401  that of tests/site, before fairseq
+
+# isort: split
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads, too, which set_num_threads below does not reach
 
 import fairseq_cli.generate  # noqa: F401  before the plug-in, as where --user-dir brings it
@@ -43,8 +46,7 @@ pytest_plugins = ("support.training", "support.pretraining", "support.resuming",
 torch.set_num_threads(1)  # as in scripts/test.sh: a fork of a process with threads (run_here) would wait for them
 REPOSITORY = Path(__file__).resolve().parent.parent
 import_user_module.memo = {str(REPOSITORY / "veco_fairseq")}  # --user-dir of a fork has been imported
-# What stands in for slow imports, in this process by pytest.ini.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/stubs"), os.getenv("PYTHONPATH"))))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY / "tests/site"), os.getenv("PYTHONPATH"))))
 LAYERS = 12  # more than nine: layers.1 and layers.11 must not be taken for one another
 
 # Real text, which is not part of the repository: tests that need it skip where it is missing.
