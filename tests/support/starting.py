@@ -57,7 +57,8 @@ class Forks:
             (self.programs / name).write_text(PROGRAM)
             (self.programs / name).chmod(0o755)
         os.mkfifo(handed / "asked")
-        self.added = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "VECO_SKIP_SETUP": "1", "HANDED": str(handed)}
+        imported = os.pathsep.join((str(REPOSITORY / "tests/site"), str(REPOSITORY)))
+        self.added = {"PYTHONPATH": imported, "OMP_NUM_THREADS": "1", "VECO_SKIP_SETUP": "1", "HANDED": str(handed)}
         forks, environment = (
             [sys.executable, REPOSITORY / "tests/support/forks.py", handed / "asked"],
             {**os.environ, **self.added},
