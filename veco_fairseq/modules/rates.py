@@ -14,11 +14,14 @@ def matmul_rate(rows: int, inner: int, columns: int, *, dtype: torch.dtype, devi
     a @ b  # the first one also prepares the others
     best, started = float("inf"), time.perf_counter()
     while time.perf_counter() - started < seconds:
-        begun = time.perf_counter()
+        begun, done = time.perf_counter(), 0
         for _ in range(5):
             a @ b
+            done += 1
+            if time.perf_counter() - begun > seconds:
+                break
         wait(device)
-        best = min(best, (time.perf_counter() - begun) / 5)
+        best = min(best, (time.perf_counter() - begun) / done)
     return 2 * rows * inner * columns / best
 
 
@@ -29,7 +32,7 @@ def wait(device: str) -> None:
 
 
 def bf16_on_cpu() -> tuple[bool, str]:
-    """Return whether bf16 makes the matrix products of this processor faster, and the two rates as text; takes 0.2 s.
+    """Return whether bf16 makes the matrix products of this processor faster, and the two rates as text; takes 0.2 to 1 s.
 
     Instructions alone do not tell: with avx512_bf16 but without AMX, AMD's processors are two to four times as fast as
     in fp32, and Intel's half as fast. One thread is measured, because others wait for each other where a core is busy.
@@ -41,6 +44,8 @@ def bf16_on_cpu() -> tuple[bool, str]:
         with torch.random.fork_rng(devices=()):
             for dtype in 4 * list(best):  # in turn, because a core can be slow for a moment
                 best[dtype] = max(best[dtype], matmul_rate(512, 256, 1024, dtype=dtype, device="cpu", seconds=0.02))
+                if dtype == torch.bfloat16 and 10 * best[dtype] < best[torch.float32]:
+                    break  # it is emulated: a product of it takes as long as all of those in fp32
     finally:
         torch.set_num_threads(threads)
     fp32, bf16 = best.values()
