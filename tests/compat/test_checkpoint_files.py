@@ -146,13 +146,12 @@ def test_full_disk_keeps_the_checkpoints_before(copy_of):
     last = copy_of / "ckpt" / "checkpoint_last.pt"
     before = last.read_bytes()
     limit = len(before) // 2
-    # a limit on the size of a file stands in for a disk with so much room
-    result = train(
-        copy_of,
-        "--max-update",
-        "4",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, usual[1]))  # stands in for a disk with so much room
+    try:
+        result = train(copy_of, "--max-update", "4")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     line = error_line(result)
     assert "cannot be written (File too large; " in line
     assert "MiB free there): raise ulimit -f and start the same command again; the earlier checkpoints are whole" in line

@@ -6,10 +6,7 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,27 +21,6 @@ from veco_fairseq.compat import plateau, stopping
 from veco_fairseq.compat.stopping import finished
 
 UPDATES = 14
-
-
-@pytest.fixture
-def start(tmp_path):
-    """Start a training in the background; its log is save_dir + ".log"."""
-    processes = []
-
-    def start(root, *options, save_dir):
-        command = [Path(sys.executable).parent / "fairseq-train", root, *OPTIONS, "--save-dir", tmp_path / save_dir]
-        with open(tmp_path / f"{save_dir}.log", "a") as log:
-            process = subprocess.Popen(
-                [*map(str, command), *options], cwd=REPOSITORY, stdout=log, stderr=log, start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for(text: str, log: Path, alive, seconds: float = 120) -> str:
@@ -96,15 +72,17 @@ def test_killed_again_and_again(make_root, run, options, tmp_path, workers):
 
 
 @pytest.mark.parametrize("everybody", [False, True], ids=["the trainer", "its loaders too"])
-def test_sigterm_saves_and_has_its_own_exit_code(make_root, start, run, options, tmp_path, everybody):
+def test_sigterm_saves_and_has_its_own_exit_code(make_root, run, options, tmp_path, everybody):
     """Sent to one process, as kill does, or to all of them, as SLURM does."""
     root = make_root()
     options = [option if option != "2" else "100" for option in options] + ["--num-workers", "1"]
     run("fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "whole")
-    process = start(root, *options, save_dir="told")
-    wait_for('num_updates": "3"', tmp_path / "told.log", lambda: process.poll() is None)
+    command = ["fairseq-train", root, *OPTIONS, *options, "--save-dir", tmp_path / "told"]
+    process = in_fork(go_on_as, command, tmp_path / "told.log")
+    wait_for('num_updates": "3"', tmp_path / "told.log", process.is_alive)
     (os.killpg if everybody else os.kill)(process.pid, signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
+    process.join(60)
+    assert process.exitcode == 128 + signal.SIGTERM
     log = (tmp_path / "told.log").read_text()
     update = int(re.search(r"SIGTERM: saved after update (\d+); the same command goes on from here", log)[1])
     assert 3 <= update < UPDATES and "Traceback" not in log
