@@ -43,13 +43,13 @@ def train(*command, save_dir: Path, workers: int = 1, saved: int = 1, interval: 
 def make(translation, directions, tmp_path_factory):
     """The arguments of each kind of training."""
     folder = tmp_path_factory.mktemp("others")
-    stock = ["--arch", "transformer_tiny", "--lr", "1e-3", "--dropout", "0.1", "--max-tokens", "200"]
+    stock = "--arch transformer_tiny --encoder-layers 1 --decoder-layers 1 --lr 1e-3 --dropout 0.1 --max-tokens 200".split()
 
     def make(kind, make_root, make_model):
         if kind == "translation":
             return [translation / "one", *stock]
         if kind == "directions":
-            return [directions, *stock, "--task", "veco_multilingual_translation", "--alpha", "0.3"]
+            return [directions, *stock, *"--task veco_multilingual_translation --alpha 0.3 --max-tokens 400".split()]
         if kind == "shards":
             return [f"{translation / 'one'}:{translation / 'two'}", *stock]
         if kind == "masked languages":  # fairseq draws from them in each epoch, and loads them once
