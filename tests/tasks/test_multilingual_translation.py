@@ -36,7 +36,7 @@ def trained(directions, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     command = ["fairseq-train", directions, *MANY, "--max-tokens", 300, "--max-epoch", 2, "--log-interval", 1, "--eval-bleu",
                "--eval-bleu-args", '{"beam": 2, "max_len_a": 1, "max_len_b": 3}', "--save-dir", folder,
-               "--save-interval-updates", 7, "--no-epoch-checkpoints"]  # fmt: skip
+               "--save-interval-updates", 20, "--no-epoch-checkpoints"]  # fmt: skip
     result = run_here([str(part) for part in command], REPOSITORY)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return folder, result
@@ -218,7 +218,7 @@ def test_each_epoch_reads_the_next_part_of_the_data(directions, run, tmp_path):
 
 @pytest.mark.parametrize("change", [("--alpha", "1"), ("--lang-pairs", "aa-bb,bb-aa"), ("--max-tokens", "200")])
 def test_an_epoch_cannot_go_on_with_other_batches(directions, trained, run, tmp_path, change):
-    shutil.copyfile(trained[0] / "checkpoint_1_7.pt", tmp_path / "checkpoint_last.pt")
+    shutil.copyfile(trained[0] / "checkpoint_1_20.pt", tmp_path / "checkpoint_last.pt")
     result = run("fairseq-train", directions, *MANY, "--max-tokens", 300, "--save-dir", tmp_path, *change)
     assert "the checkpoint is in the middle of epoch 1, whose other batches cannot be the same any more: " in error_line(result)
     if change[0] != "--max-tokens":
