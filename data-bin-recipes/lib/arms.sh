@@ -4,8 +4,8 @@
 #
 # The arms of the evidence: how each is pre-trained, and what fine-tuning starts from. This file sources what it needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/many.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/../evidence/settings"
+source "${BASH_SOURCE[0]%/*}/many.sh"
+source "${BASH_SOURCE[0]%/*}/../evidence/settings"
 
 about arm ARM "the pre-training: veco, or another arm of README.md; random has none"
 about data DIRECTION.PAIRS "the direction and the number of pairs of fine-tuning (default: the first of evidence/settings)"

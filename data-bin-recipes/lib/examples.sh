@@ -115,7 +115,7 @@ examples() {
 tidy() {
     local file name
     for file in "$OUT"/data/*.done; do
-        name=$(basename "$file" .done)
+        name=${file##*/} && name=${name%.done}
         [[ " ${MADE[*]} " == *" $name "* ]] || rm -f -- "$OUT/data/$name" "$file"
     done
     end_data

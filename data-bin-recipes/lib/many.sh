@@ -4,7 +4,7 @@
 #
 # Many directions in one model: the languages, their pairs, and which directions are trained. It sources translation.sh.
 
-source "$(dirname "${BASH_SOURCE[0]}")/translation.sh"
+source "${BASH_SOURCE[0]%/*}/translation.sh"
 
 about langs "\"LANG ...\"" "the languages, each of which is translated into each other"
 about zero-shot "\"SRC-TGT ...\"" "directions that are not trained, and scored all the same"

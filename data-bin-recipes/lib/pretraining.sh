@@ -4,7 +4,7 @@
 #
 # Pre-trained models: train one, or begin with one. This file sources steps.sh.
 
-source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+source "${BASH_SOURCE[0]%/*}/steps.sh"
 
 about pretrained FILE "a checkpoint of pre-training, with its sentencepiece.bpe.model and dict.txt beside it \
 (needed; with --try the recipe makes one)"
@@ -91,14 +91,14 @@ require_pretrained() {
     fi
     [[ -n $PRETRAINED ]] || die "--pretrained is needed: a checkpoint of pre-training"
     require "$PRETRAINED" "--pretrained must be a checkpoint of pre-training"
-    [[ -e $(dirname "$PRETRAINED")/sentencepiece.bpe.model ]] || PRETRAINED=$(realpath -- "$PRETRAINED") # of a link
+    [[ -e ${PRETRAINED%/*}/sentencepiece.bpe.model ]] || PRETRAINED=$(realpath -- "$PRETRAINED") # of a link
     tell_unfinished "$PRETRAINED"
 }
 
 # tell_unfinished CHECKPOINT: say so if the recipe's training that has left it was interrupted, or runs.
 tell_unfinished() {
     local folder
-    folder=$(dirname "$1")
+    folder=${1%/*}
     [[ ! -e $folder.begun || -e $folder.done ]] ||
         say "$folder: the training was interrupted, or runs: what is made of it now is not of the whole training"
 }

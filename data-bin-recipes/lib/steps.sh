@@ -7,8 +7,8 @@
 
 unset CDPATH # with it, cd also prints where it goes
 unset GOLD HELD INPUT OTHER_NAMES # the scripts' own, which may be exported
-REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-RECIPE=$(basename "$(cd "$(dirname "$0")" && pwd)")
+REPOSITORY=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
+RECIPE=$(cd "$(dirname "$0")" && pwd) && RECIPE=${RECIPE##*/}
 USER_DIR=$REPOSITORY/veco_fairseq
 source "${BASH_SOURCE[0]%/*}/waiting.sh"
 export PYTHONPATH="$REPOSITORY${PYTHONPATH:+:$PYTHONPATH}"
@@ -101,9 +101,8 @@ print_help() {
     for name; do
         text=${ABOUT[$name]#*$'\n'}
         [[ -z ${OPTIONS[$name]} ]] || text+=" (default: ${OPTIONS[$name]})"
-        printf '\n  %s\n' "${ABOUT[$name]%%$'\n'*}"
-        fold -s -w 110 <<<"$text" | sed 's/ *$//; s/^/      /'
-    done
+        printf '\n  %s\n%s\n' "${ABOUT[$name]%%$'\n'*}" "$text"
+    done | fold -s -w 110 | sed -E 's/ *$//; /^($|  --)/! s/^/      /'
 }
 
 # trying: whether --try is given.
@@ -166,15 +165,15 @@ identity() {
         [[ $word != "$output" && $word != "$output"/* && ! $word =~ ^[0-9.e-]+$ ]] || continue
         for file in "$word" "$word.done" {"$word","${word%/*}"}/preparation.json; do
             if [[ -f $file ]]; then
-                cksum <"$file" | tr '\n' ' '
+                printf '%s ' "$(cksum <"$file")"
                 continue 2
             fi
         done
         files=("$word".*) made=("$word".*.done)
         if [[ -f $word/dict.txt ]]; then
-            cat -- "$word"/{dict.txt,sentencepiece.bpe.model,model.pt} 2>/dev/null | cksum | tr '\n' ' ' || :
+            printf '%s ' "$(cat -- "$word"/{dict.txt,sentencepiece.bpe.model,model.pt} 2>/dev/null | cksum)"
         elif [[ ! -e $word && -f ${files[0]} && (-f ${word%/*}.done || -f ${made[0]}) ]]; then
-            cat -- "${files[@]}" | cksum | tr '\n' ' '
+            printf '%s ' "$(cat -- "${files[@]}" | cksum)"
         fi
     done
 }
@@ -183,7 +182,7 @@ identity() {
 # reads the file INPUT.
 run() {
     local child='' code=0 terminated=
-    [[ $(type -t "$1") == file ]] || { "$@"; return; }
+    ! declare -F "$1" >/dev/null && type -P "$1" >/dev/null || { "$@"; return; }
     trap 'terminated=1; [[ -z $child ]] || kill "$child" 2>/dev/null || :' TERM
     (trap - INT && exec "$@") <"${INPUT:-/dev/null}" & # without the trap, a program in the background ignores Ctrl-C
     child=$!
@@ -207,15 +206,16 @@ is_made() { [[ -e $1 && -f $1.done && $(<"$1.done") == "$2" ]]; }
 # process makes OUTPUT by way of a temporary name, this one waits for its end.
 REMAKE=
 step() {
-    local name=$1 output=$2 started=$SECONDS word words=() made_from HELD='' LOCK=''
+    local name=$1 output=$2 parent=. started=$SECONDS word words=() made_from HELD='' LOCK=''
     shift 2
     made_from=$(identity "$output" "$@")
     if [[ -z $REMAKE ]] && is_made "$output" "$made_from"; then
         say "[$name] already there: $output"
         return
     fi
-    make_folder "$(dirname "$output")"
-    if [[ $* == *'{}'* ]] && ! hold "$(dirname "$output")/.$(basename "$output").lock" \
+    [[ $output != */* ]] || parent=${output%/*}
+    make_folder "$parent"
+    if [[ $* == *'{}'* ]] && ! hold "$parent/.${output##*/}.lock" \
         "[$name] waits: another process makes $output" && is_made "$output" "$made_from"; then
         release
         say "[$name] already there: $output"

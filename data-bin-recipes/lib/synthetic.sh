@@ -5,7 +5,7 @@
 # Translations as training data: back-translation (Sennrich et al., 2016) and sequence-level distillation (Kim and Rush,
 # 2016). This file sources what it needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/translation.sh"
+source "${BASH_SOURCE[0]%/*}/translation.sh"
 
 about monolingual FILE "text in the target language, one sentence a line, plain or .gz"
 about topk K "draw each piece of a synthetic source from the K likeliest ones; 0: search for the best source with a beam of 5"

@@ -4,9 +4,9 @@
 #
 # Translation: from raw text and a pre-trained model to BLEU. This file sources what it needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/texts.sh"
+source "${BASH_SOURCE[0]%/*}/pretraining.sh"
+source "${BASH_SOURCE[0]%/*}/downloads.sh"
+source "${BASH_SOURCE[0]%/*}/texts.sh"
 
 about src LANG "the language to translate from"
 about tgt LANG "the language to translate into"

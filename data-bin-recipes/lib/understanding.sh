@@ -4,9 +4,9 @@
 #
 # Understanding: from a task's files and a pre-trained model to figures by language. This file sources what it needs.
 
-source "$(dirname "${BASH_SOURCE[0]}")/pretraining.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/downloads.sh"
-source "$(dirname "${BASH_SOURCE[0]}")/examples.sh"
+source "${BASH_SOURCE[0]%/*}/pretraining.sh"
+source "${BASH_SOURCE[0]%/*}/downloads.sh"
+source "${BASH_SOURCE[0]%/*}/examples.sh"
 
 about train PATTERN "names of the training files in --local, plain or .gz, with @ for the language; a language without such \
 a file is left out"
@@ -79,7 +79,7 @@ small_model_of_data() {
         case $file in
         *.done | *.gold) continue ;;
         *.eng | *.en) lang=en ;;
-        *) lang=$(basename "$file") && lang=${lang#*-} && lang=${lang%.*} && lang=${lang//-/_} ;;
+        *) lang=${file##*/} && lang=${lang#*-} && lang=${lang%.*} && lang=${lang//-/_} ;;
         esac
         of[$lang]+=$file$'\n'
     done
@@ -195,7 +195,7 @@ grid() {
                 if ((code)); then # a training that diverges does not stop the others
                     ((code < 128)) && [[ -e $folder/grid.json ]] ||
                         die "fine-tuning failed (exit code $code): see the lines above"
-                    failed+=("$(basename "$point")")
+                    failed+=("${point##*/}")
                     continue
                 fi
                 python "$REPOSITORY/data-bin-recipes/xtreme/keep_better.py" "$point" "$folder" || exit
@@ -203,7 +203,7 @@ grid() {
         done
     done
     for point in "$folder"/*/; do
-        point=$(basename "$point")
+        point=${point%/} && point=${point##*/}
         [[ ! -f $folder/$point/score || $asked == *" $point "* ]] || others+=("$point")
     done
     ((!${#others[@]})) || say "[fine-tuning] ${others[*]} of earlier calls count, too: to leave them out, give another --name"

@@ -72,5 +72,6 @@ await() {
 # make_folder FOLDER: make it and those that it is in; end with one line where that fails.
 make_folder() {
     local said
+    [[ ! -d $1 ]] || return 0
     said=$(LC_ALL=C mkdir -p -- "$1" 2>&1) || die "$1: cannot be made${said:+ (${said##*: })}: choose another --out"
 }
