@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from malformed import Case, good
-from malformed.running import error_lines, prepare, remember_options, run
+from malformed.running import error_lines, prepare, run
 
 # modules of this package with a function cases(rng, good)
 SOURCES = ("good_ones", "binaries", "texts", "results", "options", "outputs", "checkpoints")
@@ -76,7 +76,6 @@ def main() -> int:
     counts: dict[str, Counter] = {}
     failures = []
     with tempfile.TemporaryDirectory(prefix="malformed-") as scratch:
-        remember_options(Path(scratch, "options"))
         kept = args.good or Path(scratch, "good")
         kept.mkdir(parents=True, exist_ok=True)
         good.make(good.RECIPES, kept)

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import logging
 import os
-import pickle
 import re
 import resource
 import runpy
@@ -21,6 +21,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from support.warming import warm_up
 
 from malformed import REPOSITORY, Case, Result
 from veco_fairseq.data.prepare.growing import PROGRESS_NAME
@@ -53,45 +55,17 @@ def prepare() -> None:
                    "understanding.xtreme", "vocab.vocap"):  # fmt: skip
         importlib.import_module(f"veco_fairseq.{module}")
     # And what these import when they come to it, which would take every command seconds.
-    for module in ("sacrebleu.significance", "torch._dynamo", "torch._inductor", "sympy", "omegaconf._impl",
-                   "antlr4.LL1Analyzer", "fairseq.libbleu"):  # fmt: skip
+    for module in ("sacrebleu.significance", "torch.fx.experimental.symbolic_shapes", "omegaconf._impl", "antlr4.LL1Analyzer",
+                   "fairseq.libbleu", "transformers.models.roberta.modeling_roberta"):  # fmt: skip
         importlib.import_module(module)
-
-
-def remember_options(folder: Path) -> None:
-    """Let Hydra put the same options together once for all commands, which takes longer than most of these do."""
-    from fairseq.dataclass import utils
-    from fairseq.dataclass.constants import StrEnum
-
-    compose = utils.compose
-    choices = list(StrEnum.__subclasses__())  # most have the same name, by which pickle cannot find them
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, thing):
-            return choices.index(thing) if isinstance(thing, type) and thing in choices else None
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, place):
-            return choices[place]
-
-    def remembered(name: str, overrides: list[str], **more):
-        path = folder / hashlib.blake2b(repr((name, overrides, more)).encode("utf-8", "surrogatepass")).hexdigest()
-        if not path.exists():
-            found = compose(name, overrides=overrides, **more)
-            temporary = path.with_suffix(f".{os.getpid()}")
-            with open(temporary, "wb") as file:
-                Pickler(file).dump(found)
-            temporary.rename(path)
-        with open(path, "rb") as file:
-            return Unpickler(file).load()
-
-    folder.mkdir()
-    utils.compose = remembered
+    warm_up()
+    gc.freeze()  # a collection in a fork would copy all pages of what is imported
 
 
 def child(command: tuple[str, ...], folder: Path, streams: tuple[Path, Path], stdin: Path | None, environment) -> None:
     """Become the command; never returns."""
     code = 1
+    _kept = sys.stdin, sys.stdout, sys.stderr  # else they would close 0, 1 and 2 when they are gone
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

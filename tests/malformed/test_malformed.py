@@ -2,12 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Whatever is damaged, a command ends well or in one line, and destroys nothing (see :mod:`malformed`)."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.here import run_here
 
 from malformed import Case, Result
 from malformed.running import digests, error_lines, judge
@@ -16,10 +14,8 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def run_cases(*arguments: str) -> str:
-    """Run cases in a process of their own; what it printed, if none failed."""
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "malformed", *arguments]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, cwd=TESTS)
+    """Run cases in forks of a fork of this process; what it printed, if none failed."""
+    done = run_here([str(TESTS / "malformed/__main__.py"), *arguments], TESTS, timeout=7200)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-3000:]
     print(done.stdout)
     return done.stdout
