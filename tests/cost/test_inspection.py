@@ -69,13 +69,17 @@ def test_generator_of_its_own_embeddings_has_more_parameters(run, make_root):
     assert told[1] - told[0] == 2 * one_layer and told[2] > told[0]
 
 
-def test_each_option_of_the_model_changes_its_size_or_memory(run, make_root):
+def test_each_option_of_the_model_changes_its_size_or_memory(make_root, capsys):
     root = make_root()
+    parser = Parser()
+    command.add_arguments(parser)
 
     def told(*options):
         """Parameters, and GiB of activations."""
-        result = run("scripts/inspect_data.py", root, "--arch", "veco_tiny", "--max-tokens", 200_000, *options)
-        numbers = re.search(r"veco_tiny: ([\d,]+) parameters.*, of it ([\d.]+) GiB of activations", result.stdout, re.DOTALL)
+        command.main(parser.parse_args([str(root), *"--arch veco_tiny --max-tokens 200000".split(), *map(str, options)]))
+        numbers = re.search(
+            r"veco_tiny: ([\d,]+) parameters.*, of it ([\d.]+) GiB of activations", capsys.readouterr().out, re.DOTALL
+        )
         return int(numbers[1].replace(",", "")), float(numbers[2])
 
     parameters, activations = told()
