@@ -5,6 +5,7 @@
 import json
 import logging
 from argparse import Namespace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -238,6 +239,7 @@ def test_benchmark(monkeypatch):
     options = {"arch": "xlme_tiny", "vocabulary": 300, "tokens": 64, "length": 8, "updates": 1, "autocast": "none"}
     args = Namespace(command="pretrain", **options, rounds=1, device="cpu", job=None, json=None, profile=False)
     monkeypatch.setattr(training.patching, "undo", lambda patches: None)  # other tests need them
+    monkeypatch.setattr(comparison, "matmul_rate", partial(comparison.matmul_rate, seconds=0.02))
     monkeypatch.setattr(comparison, "in_turn", lambda jobs, rounds, peers: {
         name: [training.train(training.pretraining(name, args))] for name in jobs
     })  # fmt: skip
