@@ -2,7 +2,9 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Searches of translate.py against fairseq-interactive's, with the same model of random weights."""
 
+import math
 import re
+import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -25,10 +27,18 @@ LINES = ["bal dem gim", "gul", "dol bem bal dil gan", "bin don"]
 LIMITS = {"max_len_a": 0, "max_len_b": 9}
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Where the model of these tests is, once it is made."""
+    return tmp_path_factory.mktemp("models")
+
+
 @pytest.fixture
-def model(tmp_path, make_model):
+def model(models, tmp_path, make_model):
     """A folder with a converted model, its vocabulary, and dictionaries by language."""
-    return translating(tmp_path / "model", make_model)
+    if not (models / "made").exists():
+        translating(models / "new", make_model).rename(models / "made")
+    return shutil.copytree(models / "made", tmp_path / "model")
 
 
 def interactive(folder, lines, *options):
@@ -47,12 +57,19 @@ def interactive(folder, lines, *options):
     return found
 
 
+def searching(folder, **search):
+    """A function of requests: what a translator finds of each, as :func:`interactive`."""
+    options = GenerationConfig(**{"beam": 3, **LIMITS, **search})
+    translator = Translator([folder / "model.pt"], data=folder, search=options, cpu=True)
+
+    def found(requests):
+        return [[(one.text, one.score / math.log(2)) for one in line] for line in translator.hypotheses(requests)]
+
+    return found
+
+
 def ours(folder, requests, **search):
-    translator = Translator(
-        [folder / "model.pt"], data=folder, search=GenerationConfig(**{"beam": 3, **LIMITS, **search}), cpu=True
-    )
-    found = translator.hypotheses(requests)
-    return [[(one.text, one.score / torch.tensor(2.0).log().item()) for one in line] for line in found]
+    return searching(folder, **search)(requests)
 
 
 def close(found, expected):
@@ -108,13 +125,13 @@ def test_constraints_beside_a_prefix(model, order, beam):
     """They fit easily; where a prefix makes the constraints' tokens impossible, fairseq goes on with these and finds nothing."""
     asked = [("gim", ("bem", "gan")), ("bal bem", ("dil",)), ("dil gim", ("dol",)), ("", ("gul", "dem")), ("dem bal", ("bal",))]
     requests = [Request(line, *one) for line, one in zip([*LINES, LINES[0]], asked, strict=True)]
-    search = {"constraints": order, "beam": beam, "max_len_b": 30}
-    found = ours(model, requests, **search)
+    search = searching(model, constraints=order, beam=beam, max_len_b=30)
+    found = search(requests)
     for request, ((text, score), *_) in zip(requests, found, strict=True):
         after = text.removeprefix(request.prefix).replace(" ", "")
         assert text.startswith(request.prefix) and score > -100
         assert all(constraint in after or constraint in request.prefix for constraint in request.constraints)
-    alone = [line for request in requests for line in ours(model, [request], **search)]
+    alone = [line for request in requests for line in search([request])]
     assert [[text for text, _ in line] for line in found] == [[text for text, _ in line] for line in alone]
     (free,) = interactive(model, ["bin don\tgul\tdem"], "--constraints", order, "--beam", beam, "--max-len-b", 30)
     assert found[3][0] == (free[0][0], pytest.approx(free[0][1], abs=1e-3))  # without a prefix it is fairseq's own search
@@ -161,10 +178,10 @@ def test_a_prefix_is_the_first_parts_and_constraints_are_no_long_lines(model):
 
 def test_a_line_has_the_translations_that_it_has_alone(model):
     """Of the length that its own source allows, not the longest of the batch, and not empty beside a prefix."""
-    limits = {"max_len_a": 1, "max_len_b": 1, "nbest": 3}
+    search = searching(model, max_len_a=1, max_len_b=1, nbest=3)
     requests = [Request(LINES[0], "gul bal"), *map(Request, LINES[1:])]
-    together = ours(model, requests, **limits)
-    alone = [found for request in requests for found in ours(model, [request], **limits)]
+    together = search(requests)
+    alone = [found for request in requests for found in search([request])]
     assert [[text for text, _ in line] for line in together] == [[text for text, _ in line] for line in alone]
     assert len({len(line[0][0]) for line in together}) > 1
     translator = Translator([model / "model.pt"], data=model, cpu=True)
