@@ -2,29 +2,25 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Searches of translate.py against fairseq-interactive's, with the same model of random weights."""
 
-import math
 import re
 import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 import torch
-from conftest import REPOSITORY
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.lstm import LSTMModel
 from omegaconf import OmegaConf
 from support.converted import translating
-from support.here import run_here
+from support.searching import LIMITS, interactive, ours, searching
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.inference.requests import Request, read_requests, word_numbers
 from veco_fairseq.inference.translator import Translator
 
 LINES = ["bal dem gim", "gul", "dol bem bal dil gan", "bin don"]
-LIMITS = {"max_len_a": 0, "max_len_b": 9}
 
 
 @pytest.fixture(scope="module")
@@ -39,37 +35,6 @@ def model(models, tmp_path, make_model):
     if not (models / "made").exists():
         translating(models / "new", make_model).rename(models / "made")
     return shutil.copytree(models / "made", tmp_path / "model")
-
-
-def interactive(folder, lines, *options):
-    """What fairseq-interactive finds: of each line hypotheses of text and score, in base 2."""
-    words = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.bpe.model"))
-    encoded = ["\t".join(" ".join(words.encode(part, out_type=str)) for part in line.split("\t")) for line in lines]
-    command = ["fairseq-interactive", folder, "--beam", 3, "--path", folder / "model.pt", "-s", "de", "-t", "en", "--task", "translation",
-               "--remove-bpe", "sentencepiece", "--cpu", "--user-dir", REPOSITORY / "veco_fairseq", "--max-len-a", 0, "--max-len-b", 9, *options]  # fmt: skip
-    (folder / "lines").write_text("".join(f"{line}\n" for line in encoded))
-    with open(folder / "lines", "rb") as source:
-        result = run_here([str(word) for word in command], folder, stdin=source)
-    assert result.returncode == 0, result.stderr
-    found = [[] for _ in lines]
-    for number, score, text in re.findall(r"^D-(\d+)\t(\S+)\t(.*)$", result.stdout, re.MULTILINE):
-        found[int(number)].append((text, float(score)))
-    return found
-
-
-def searching(folder, **search):
-    """A function of requests: what a translator finds of each, as :func:`interactive`."""
-    options = GenerationConfig(**{"beam": 3, **LIMITS, **search})
-    translator = Translator([folder / "model.pt"], data=folder, search=options, cpu=True)
-
-    def found(requests):
-        return [[(one.text, one.score / math.log(2)) for one in line] for line in translator.hypotheses(requests)]
-
-    return found
-
-
-def ours(folder, requests, **search):
-    return searching(folder, **search)(requests)
 
 
 def close(found, expected):
