@@ -57,8 +57,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files whose tests take minutes are begun first, so that no process is left alone with one at the end.
-LONGEST = ("docs", "recipe_commands", "multilingual_translation", "end_to_end", "stopping", "translation_recipes", "device",
-           "bench", "resuming", "training_options", "checkpoint_files", "workers", "training", "interruption", "precision")  # fmt: skip
+LONGEST = ("docs", "recipe_commands", "malformed", "multilingual_translation", "end_to_end", "search", "stopping", "translation_recipes",
+           "device", "bench", "resuming", "training_options", "checkpoint_files", "workers", "training", "interruption", "precision")  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)
