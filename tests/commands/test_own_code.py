@@ -3,7 +3,7 @@
 """``veco --user-dir``, and what is said of models that only code of the user's own knows."""
 
 import re
-import sys
+import shlex
 from argparse import Namespace
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from conftest import changed, make_dictionary, save_pretrained
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from support.starting import all_tests
 
 from veco_fairseq.checkpoints.huggingface import export_hf
 from veco_fairseq.checkpoints.kinds import notes_on_own_code
@@ -34,12 +35,12 @@ def own_odd(args):
 ADVICE = re.escape(": give --user-dir DIR, the folder of the code that registers it (veco --user-dir DIR COMMAND)")
 
 
-def test_a_command_imports_it(make_root, run, tmp_path):
+def test_a_command_imports_it(make_root, tmp_path):
     folder = tmp_path / "own_code"
     folder.mkdir()
     (folder / "__init__.py").write_text(CODE, encoding="utf-8")
-    command = (sys.executable, "-m", "veco_fairseq", "--user-dir", folder, "inspect", make_root(), "--arch", "own_odd")
-    result = run(*command, "--max-tokens", "64", PYTHONDONTWRITEBYTECODE="1")
+    command = ("veco", "--user-dir", folder, "inspect", make_root(), *"--arch own_odd --max-tokens 64".split())
+    result = all_tests()[0].bash("-c", shlex.join(map(str, command)), capture_output=True)
     assert result.returncode == 0, result.stderr
     # 45 tokens and 514 positions of 40 numbers; a layer has 8 products of 40 x 40, 2 of 40 x 160, and 3 LayerNorms
     layer = 8 * (40 * 40 + 40) + 2 * 40 * 160 + 200 + 3 * 80

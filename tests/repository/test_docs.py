@@ -43,6 +43,7 @@ SMALLER = (
     (r"--(max-epoch) \d+", r"--\1 1"),
     (r"--(beam) \d+", r"--\1 1"),
     (r"--(bootstrap) \d+", r"--\1 20"),
+    (r"(count-operations \S+)", r"\1 --sample-updates 2"),
 )
 
 

@@ -153,10 +153,10 @@ def test_processes_do_not_need_the_threads_of_this_one(tmp_path):
     """SentencePiece sorts 64 kB and more in OpenMP's threads: a fork misses those of its parent, and was killed."""
     rng = random.Random(1)
     for language in ("aa", "bb"):
-        lines = [" ".join("".join(rng.choices("abcdefgh", k=9)) for _ in range(9)) for _ in range(1000)]
+        lines = [" ".join("".join(rng.choices("abcdefgh", k=9)) for _ in range(9)) for _ in range(800)]
         (tmp_path / f"{language}.txt").write_text("\n".join(lines) + "\n")
     train_sentencepiece(lines, 100, character_coverage=1.0)
-    options = Options(find_corpora([str(tmp_path)]), tmp_path / "out", 200, largest=160, step=40, workers=2)
+    options = Options(find_corpora([str(tmp_path)]), tmp_path / "out", 200, largest=160, step=80, workers=2)
     make_vocabulary(options, lambda message: None)
     assert len(load_sentencepiece(tmp_path / "out/sentencepiece.bpe.model")) == 200
 
