@@ -89,8 +89,9 @@ def _lock(path: Path, what: str | Path, told: str) -> bool:
         if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
             break
         os.close(file)  # its holder ended and removed it after we opened it and before we locked it
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+    with suppress(OSError):  # a full disk has no room for the holder's name, which only the refusal of others needs
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
     _held[path] = file
     return True
 

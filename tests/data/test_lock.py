@@ -5,6 +5,7 @@
 import errno
 import fcntl
 import os
+import resource
 import socket
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,20 @@ def test_it_names_the_process_and_can_be_locked_twice_by_it(tmp_path, file):
     lock._release(file)
     lock._release(file)
     assert not file.exists() and file not in lock._held and not refused_elsewhere(tmp_path)
+
+
+def test_a_full_disk_is_locked_too_and_keeps_no_file(tmp_path, file):
+    """... although the holder's name has no room there."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
+    try:
+        lock.lock_folder(tmp_path)
+        assert refused_elsewhere(tmp_path) and file.stat().st_size == 0
+        with lock.folder_to_make(tmp_path / "new/root"):
+            assert (tmp_path / "new/root" / lock.MAKING_NAME).exists()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert not (tmp_path / "new").exists()
 
 
 def test_others_may_read_whose_it_is(tmp_path, file):

@@ -56,8 +56,10 @@ def prepare() -> None:
         importlib.import_module(f"veco_fairseq.{module}")
     # And what these import when they come to it, which would take every command seconds.
     for module in ("sacrebleu.significance", "torch.fx.experimental.symbolic_shapes", "omegaconf._impl", "antlr4.LL1Analyzer",
-                   "fairseq.libbleu", "transformers.models.roberta.modeling_roberta"):  # fmt: skip
+                   "fairseq.libbleu"):  # fmt: skip
         importlib.import_module(module)
+    with suppress(ImportError):  # which not everyone has installed
+        importlib.import_module("transformers.models.roberta.modeling_roberta")
     warm_up()
     gc.freeze()  # a collection in a fork would copy all pages of what is imported
 
