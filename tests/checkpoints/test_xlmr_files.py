@@ -136,8 +136,9 @@ SPOILT = (
     (tensors(lm_head__dense__bias=torch.ones(DIM).to(torch.int8)), "its model, lm_head.dense.bias, is a tensor of int8, and must"),
     (tensors(lm_head__dense__bias=torch.ones(DIM).to(torch.float8_e4m3fn)), "is a tensor of float8_e4m3fn, .* in 16 or 32 bits$"),
     (pickled({"lm_head.bias": torch.ones(9).to_sparse()}), "pytorch_model.bin: .* is a tensor of torch.sparse_coo"),
-    (pickled({"a": 1}), "pytorch_model.bin: holds more than tensors: expected the pytorch_model.bin of"),
+    (pickled({"a": 1}), "pytorch_model.bin: holds more than tensors with names: expected the pytorch_model.bin of"),
     (pickled([torch.ones(1)]), "pytorch_model.bin: holds more than tensors"),
+    (pickled({7: torch.ones(1)}), "pytorch_model.bin: holds more than tensors with names"),
     (pickled({"a": torch.tensor([float("inf")])}), "pytorch_model.bin: .* a "),
 )  # fmt: skip
 

@@ -122,8 +122,11 @@ def read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
     """Read a plain state dict of Hugging Face's, pytorch_model.bin or .safetensors; errors as in :func:`read_checkpoint`."""
     path = Path(path)
     state = _load_safetensors(path) if path.suffix == ".safetensors" else _load(path, trust=False)
-    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise UserError(f"{path}: holds more than tensors: expected the pytorch_model.bin of a Hugging Face folder")
+    named = isinstance(state, dict) and all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
+    )
+    if not named:
+        raise UserError(f"{path}: holds more than tensors with names: expected the pytorch_model.bin of a Hugging Face folder")
     check_finite(path, state)  # safetensors has no checksum of its bytes
     return state
 
