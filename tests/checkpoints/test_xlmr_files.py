@@ -130,15 +130,13 @@ SPOILT = (
     (tensors(lm_head__bias=None, lm_head__decoder__bias=torch.ones(14)), "lm_head.decoder.bias is not tied"),
     (tensors(bert__weight=torch.ones(1)), "model.safetensors: is no XLM-R and no model of --task camlm, one of which is needed: it has bert.weight$"),
     (tensors(lm_head__dense__bias=torch.full((DIM,), float("nan"))), "model.safetensors: .*lm_head.dense.bias"),
-    (lambda folder: write_tokens(folder, {"abc": 1}), "tokenizer.json: is damaged or no unigram tokenizer"),
-    (lambda folder: write_tokens(folder, [[1, 0.0]]), "tokenizer.json: is damaged or no unigram tokenizer"),
+    *((lambda folder, v=v: write_tokens(folder, v), "tokenizer.json: is damaged or no unigram tokenizer") for v in ({"abc": 1}, [[1, 0.0]])),
     (lambda folder: (folder / "tokenizer.json").write_text('{"model": {}}'), "tokenizer.json: is damaged or no unigram"),
     (tensors(lm_head__dense__bias=torch.ones(DIM).to(torch.int8)), "its model, lm_head.dense.bias, is a tensor of int8, and must"),
     (tensors(lm_head__dense__bias=torch.ones(DIM).to(torch.float8_e4m3fn)), "is a tensor of float8_e4m3fn, .* in 16 or 32 bits$"),
     (pickled({"lm_head.bias": torch.ones(9).to_sparse()}), "pytorch_model.bin: .* is a tensor of torch.sparse_coo"),
     (pickled({"a": 1}), "pytorch_model.bin: holds more than tensors with names: expected the pytorch_model.bin of"),
-    (pickled([torch.ones(1)]), "pytorch_model.bin: holds more than tensors"),
-    (pickled({7: torch.ones(1)}), "pytorch_model.bin: holds more than tensors with names"),
+    *((pickled(other), "pytorch_model.bin: holds more than tensors with names") for other in ([torch.ones(1)], {7: torch.ones(1)})),
     (pickled({"a": torch.tensor([float("inf")])}), "pytorch_model.bin: .* a "),
 )  # fmt: skip
 
