@@ -168,14 +168,15 @@ start() {
     START=(--finetune-from-model "$converted")
 }
 
-# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from. The arms
-# with large batches have a grid of their own for many pairs.
+# grid_of ARM DATA: sets GRID, the arm and the data of the grid that this arm's learning rate and dropout come from: of the grids
+# that have no more pairs the one with most, and else the first one. The arms with large batches have their own for many pairs.
 grid_of() {
+    local data
     GRID=("${GRID_OF[$1]:-$1}" "${GRID_DATA[0]}")
-    if ((${2##*.} > 2000)); then
-        GRID[1]=${GRID_DATA[-1]}
-        [[ " ${LARGE_ARMS[*]} " != *" $1 "* ]] || GRID[0]=$1
-    fi
+    for data in "${GRID_DATA[@]:1}"; do
+        ((${data##*.} > ${2##*.})) || GRID[1]=$data
+    done
+    if ((${2##*.} > 2000)) && [[ " ${LARGE_ARMS[*]} " == *" $1 "* ]]; then GRID[0]=$1; fi
 }
 
 # choose: sets --lr and --dropout, where they are not given, to those of the lowest validation loss in the grid; to those in

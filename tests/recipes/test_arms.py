@@ -61,8 +61,8 @@ def test_each_seed_has_the_next_choice_of_random_layers(tmp_path):
 
 
 def test_an_arm_takes_the_learning_rate_and_dropout_of_the_one_that_it_is_a_kind_of(tmp_path):
-    """What is no arm of its own has no grid; with many pairs, those in large batches have their own."""
-    script = """read_options; for arm in random "${!UPDATES[@]}" "${DEPTHS[@]}"; do for data in en-de.2000 en-fr.8000; do
+    """What is no arm of its own has no grid; with many pairs, those in large batches have their own. 8,000 pairs have a grid, too."""
+    script = """read_options; for arm in random "${!UPDATES[@]}" "${DEPTHS[@]}"; do for data in en-de.500 en-de.2000 en-fr.8000 en-cs.29000; do
         grid_of $arm $data; echo "$arm $data ${GRID[*]}"; done; done"""
     rows = [line.split() for line in arms(tmp_path, script).stdout.splitlines()]
     kinds = {
@@ -73,13 +73,13 @@ def test_an_arm_takes_the_learning_rate_and_dropout_of_the_one_that_it_is_a_kind
         "deep-random-3 deep-random-2 deep-random-1",
     }  # fmt: skip
     of = {arm: kind for kind, several in kinds.items() for arm in several.split()}
-    assert {arm: grid for arm, data, *grid in rows if data == "en-de.2000" and grid[0] != arm} == {
-        arm: [kind, "en-de.2000"] for arm, kind in of.items()
-    }
     own = {"veco-8", "nmt-8", "xlm-8"}  # in large batches
-    assert {arm: grid for arm, data, *grid in rows if data == "en-fr.8000" and grid[0] != arm} == {
-        arm: [kind, "en-de.29000"] for arm, kind in of.items() if arm not in own
-    }
+    served = {"en-de.500": "en-de.2000", "en-de.2000": "en-de.2000", "en-fr.8000": "en-de.8000", "en-cs.29000": "en-de.29000"}
+    for pairs, grid_pairs in served.items():
+        assert {arm: grid for arm, data, *grid in rows if data == pairs and grid[0] != arm} == {
+            arm: [kind, grid_pairs] for arm, kind in of.items() if grid_pairs == "en-de.2000" or arm not in own
+        }
+        assert [grid for arm, data, *grid in rows if (arm, data) == ("random", pairs)] == [["random", grid_pairs]]
 
 
 def test_every_arm_has_a_name_in_the_tables(tmp_path):
