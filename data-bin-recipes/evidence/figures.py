@@ -4,7 +4,9 @@
 
 import json
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
+from statistics import mean
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import read_lines
@@ -71,8 +73,8 @@ TASKS = {
 Scores = dict[str, dict[int, dict[str, list[float]]]]  # direction -> pairs -> arm -> a figure of each run
 
 
-# What tells a run from all others of its set and machine, by its kind; the first lines that were written have no kind. A
-# machine is written into a line by hand, where the same seeds were run on two.
+# What tells a run from all others of its set, machine and settings, by its kind; the first lines that were written have no kind.
+# A machine is written into a line by hand, where the same seeds were run on two.
 KEYS = {
     "translation": ("arm", "data", "pretraining", "seed"),
     "understanding": ("task", "arm", "plug", "pretraining", "seed"),
@@ -86,6 +88,11 @@ def set_of(line: dict) -> str:
     return line.get("set", "captions")
 
 
+def settings_of(line: dict) -> tuple:
+    """The learning rate and dropout of a fine-tuning."""
+    return line.get("lr"), line.get("dropout")
+
+
 def read_results(path: Path) -> list[dict]:
     """The runs in a file of results, each with its kind; of a run that is there twice from one machine, the last."""
     runs = {}
@@ -95,7 +102,7 @@ def read_results(path: Path) -> list[dict]:
             if entry["arm"] not in ARMS:
                 raise ValueError(f"no arm is called {entry['arm']}")
             same = ("kind", *KEYS[entry["kind"]])
-            runs[(set_of(entry), entry.get("machine"), *(entry[name] for name in same))] = entry
+            runs[(set_of(entry), entry.get("machine"), settings_of(entry), *(entry[name] for name in same))] = entry
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: is not a line of results: remove it ({error})") from error
     if not runs:
@@ -106,6 +113,19 @@ def read_results(path: Path) -> list[dict]:
 def of_kind(runs: list[dict], *kinds: str) -> list[dict]:
     """The runs of these kinds."""
     return [entry for entry in runs if entry["kind"] in kinds]
+
+
+def of_best_settings(runs: list[dict]) -> list[dict]:
+    """The runs. Of the fine-tunings of an arm on the same text, only those whose settings validation prefers (by their mean)."""
+    tried: dict[tuple, dict[tuple, list[dict]]] = defaultdict(lambda: defaultdict(list))
+    for entry in of_kind(runs, "translation"):
+        tried[set_of(entry), entry["arm"], entry["data"]][settings_of(entry)].append(entry)
+    worse: list[dict] = []
+    for by_settings in tried.values():
+        if len(by_settings) > 1:
+            ranked = sorted(by_settings.values(), key=lambda entries: mean(entry["valid_loss"] for entry in entries))
+            worse += chain.from_iterable(ranked[1:])
+    return [entry for entry in runs if not any(entry is other for other in worse)]
 
 
 def of_set(runs: list[dict], texts: str) -> list[dict]:

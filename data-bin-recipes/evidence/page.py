@@ -240,7 +240,7 @@ def page(runs: list[dict], *, source: str, measured: str, pictures: Pictures) ->
         wrapped(
             f"Measured on {measured}. [The recipe](../../data-bin-recipes/evidence/README.md) says how each model is pre-trained. Its "
             f"file `settings` was fixed before a test set was read. These came later: the updates of `nmt`, `mbart` and `xlme`, the "
-            f"trainings with large batches, with few pairs, those that begin with another one, those with half the "
+            f"grid of 8,000 pairs, the trainings with large batches, with few pairs, those that begin with another one, those with half the "
             f"learning rate, and `xlm-updates` with the settings of `xlm`. This command makes the page, so please do not edit it:"
         ),
         f"    {command}\n",

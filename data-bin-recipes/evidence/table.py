@@ -10,7 +10,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from figures import ARMS, read_results, scores, table, understood
+from figures import ARMS, of_best_settings, read_results, scores, table, understood
 from page import write_page
 
 from veco_fairseq.cli import run
@@ -29,7 +29,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.page and not args.measured:
         raise UserError('--page: a figure needs its machine and date: give --measured "two cores of ..., 2026-11-23"')
-    runs = read_results(args.results)
+    runs = of_best_settings(read_results(args.results))
     if args.page:
         write_page(runs, args.page, source=str(args.results), measured=args.measured)
         print(f"wrote {args.page}")

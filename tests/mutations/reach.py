@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import pytest
+
 SETTINGS = """[run]
 parallel = true
 data_file = {notes}/lines
@@ -47,7 +49,8 @@ def pytest_runtest_protocol(item, nextitem) -> None:
 
 def pytest_runtest_logreport(report) -> None:
     if report.when == "call" or report.outcome != "passed":
-        with open(Path(os.environ["REACH_NOTES"], f"seconds.{os.getpid()}"), "a", encoding="utf-8") as file:
+        notes = Path(os.environ["REACH_NOTES"], f"seconds.{os.getpid()}")
+        with notes.open("a", encoding="utf-8") as file:  # the test may have put its own in place of the builtin one
             file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\n")
 
 
@@ -79,7 +82,9 @@ def measure(suite: Path, notes: Path, together: int) -> None:
     measuring = {"COVERAGE_PROCESS_START": str(settings), "COVERAGE_CORE": "ctrace", "REACH_NOTES": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "mutations.reach", "-m", "not slow", "-n", str(together), "--dist",
                "loadfile", "--no-loadscope-reorder", *wanted]  # fmt: skip
-    subprocess.run(command, cwd=suite / "tests", env={**environment, **measuring}, check=False)
+    ended = subprocess.run(command, cwd=suite / "tests", env={**environment, **measuring}, check=False).returncode
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(f"mutations: error: pytest ended with {ended} before all tests had run: see above what it said")
     combine = [sys.executable, "-m", "coverage", "combine", "--quiet", f"--rcfile={settings}", str(folder)]
     subprocess.run(combine, cwd=suite, env=environment, check=True)
     for name in CODE:

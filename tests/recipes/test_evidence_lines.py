@@ -135,38 +135,6 @@ def test_a_line_of_cost(tmp_path, monkeypatch, folder, arm, seed):
     assert line == {"kind": "cost", "arm": arm, "seed": seed, "updates": 30, "operations": 4e12, "seconds": 72}
 
 
-def test_what_tells_two_lines_apart(tmp_path):
-    """A retrieval has no seed of fine-tuning, and a cost only that of pre-training. A machine stands where two ran the same seeds."""
-    file = tmp_path / "results.jsonl"
-    kinds = {
-        "translation": {"arm": "nmt", "data": "d", "pretraining": "1", "seed": "1"},
-        "understanding": {"task": "t", "arm": "nmt", "plug": "out", "pretraining": "1", "seed": "1"},
-        "retrieval": {"task": "t", "arm": "nmt", "pretraining": "1"},
-        "cost": {"arm": "nmt", "seed": "1"},
-    }
-    lines = [
-        {"kind": kind, **of, **change}
-        for kind, of in kinds.items()
-        for change in ({}, {}, *({name: "xlm" if name == "arm" else "2"} for name in of))
-    ]
-    file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(lines)))
-    again = {0, 6, 13, 18}  # the first line of each kind is there twice
-    assert [line["place"] for line in figures.read_results(file)] == [place for place in range(22) if place not in again]
-    file.write_text(
-        "".join(json.dumps({**lines[0], "kind": "cost", **of}) + "\n" for of in ({}, {"set": "bible"}, {"set": "captions"}))
-    )
-    assert [line.get("set") for line in figures.read_results(file)] == ["captions", "bible"]
-    elsewhere = [lines[0], {**lines[0], "machine": "A"}, {**lines[0], "machine": "B"}, {**lines[0], "machine": "A"}]
-    file.write_text("".join(json.dumps({**line, "place": place}) + "\n" for place, line in enumerate(elsewhere)))
-    assert [line["place"] for line in figures.read_results(file)] == [0, 3, 2]  # the same seeds on three machines
-    file.write_text("")
-    with pytest.raises(UserError, match=r"results.jsonl: has no results: run compare.sh first"):
-        figures.read_results(file)
-    file.write_text(json.dumps(lines[0]) + "\n[1]\n")
-    with pytest.raises(UserError, match="results.jsonl, line 2: is not a line of results: remove it"):
-        figures.read_results(file)
-
-
 def translated(arm, data, bleu, seed="1", **more):
     run = {"kind": "translation", "arm": arm, "data": data, "pretraining": "1", "seed": seed, "sacrebleu": bleu}
     return {**run, "updates": 300, "seconds": 600, **more}

@@ -173,7 +173,9 @@ def test_beside_the_paper_stands_the_number_of_pairs_that_most_models_have(runs)
 @pytest.mark.parametrize("metric, figure", [("sacrebleu", "40.5"), ("chrf", "61.2"), ("updates", "300.0")])
 def test_the_table_is_of_the_metric_that_was_asked_for(tmp_path, metric, figure):
     results = tmp_path / "evidence.jsonl"
-    results.write_text(json.dumps(translated("veco", "en-de.29000", 1, 1, 40.5, chrf=61.2)) + "\n")
+    worse = translated("veco", "en-de.29000", 1, 1, 41.5, chrf=62.2, lr="1e-3", valid_loss=3.3, updates=350)  # in validation
+    line = translated("veco", "en-de.29000", 1, 1, 40.5, chrf=61.2, lr="2e-3", valid_loss=3.2)
+    results.write_text("".join(json.dumps(run) + "\n" for run in (worse, line)))
     command = [sys.executable, RECIPES / "evidence/table.py", results, "--metric", metric]
     result = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(RECIPES.parent)})
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, f"| VECO | {figure} (1) |"), result.stderr
