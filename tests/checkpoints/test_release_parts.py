@@ -57,14 +57,16 @@ def test_an_import(tmp_path, mask):
     report = import_release(
         checkpoint, dictionary, tmp_path / "mt.pt", decoder_layers=3, layer_selection="2,0,2", source_lang="en", target_lang="de"
     )
-    groups = [(group["what"], group["source"], group["parameters"]) for group in report["groups"]]
+    groups = [(group["what"], group["source"], group["tensors"], group["parameters"]) for group in report["groups"]]
+    of_layer, of_attention, of_side = 16, 10, 3  # weights and biases, with LayerNorm's; positions and two of LayerNorm
     assert groups == [
-        ("token embeddings, shared by encoder, decoder and output", "of the release", TOKENS * DIM),
-        ("encoder: positions, LayerNorm, layers 0, 1, 2", "of the release", SIDE + 3 * LAYER),
-        ("decoder: positions, LayerNorm, layers 2, 0, 2", "of the release", SIDE + 3 * (LAYER + SELF)),
-        ("decoder layers", "not chosen", LAYER + SELF),
-        *([("row of <mask>", "not in the dictionary", DIM)] if mask else []),
-    ]
+        ("token embeddings, shared by encoder, decoder and output", "of the release", 1, TOKENS * DIM),
+        ("encoder: positions, LayerNorm, layers 0, 1, 2", "of the release", of_side + 3 * of_layer, SIDE + 3 * LAYER),
+        ("decoder: positions, LayerNorm, layers 2, 0, 2", "of the release",
+         of_side + 3 * (of_layer + of_attention), SIDE + 3 * (LAYER + SELF)),
+        ("decoder layers", "not chosen", of_layer + of_attention, LAYER + SELF),
+        *([("row of <mask>", "not in the dictionary", 0, DIM)] if mask else []),
+    ]  # fmt: skip
     assert (report["tokens"], report["notes"]) == (TOKENS, [])
     assert report["finetune_options"].startswith("--task veco_translation --arch veco_mt_large ")
     state = read_checkpoint(tmp_path / "mt.pt")
