@@ -4,12 +4,13 @@
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from veco_fairseq.errors import UserError
-from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, without_text
+from veco_fairseq.understanding.examples import Question, SentencePair, TaggedSentence, has_gold, without_text
 from veco_fairseq.understanding.reading import find_files, read_examples
 from veco_fairseq.understanding.teaching import read_words
 
@@ -184,3 +185,11 @@ def test_training_keeps_what_pairs_examples_and_no_text():
     assert tagged == TaggedSentence("s", "f, line 2", (), ())
     question = without_text(Question("q", "f, question q", "who ?", "a dog", ((2, "dog"),)))
     assert question == Question("q", "f, question q", "", "", ())
+
+
+def test_an_example_has_gold_if_it_has_a_label_tags_or_an_answer():
+    pair, tagged, question = (SentencePair("p", "f", "a", "b", "neutral"), TaggedSentence("s", "f", ("a",), ("DET",)),
+                              Question("q", "f", "who ?", "a dog", ((2, "dog"),)))  # fmt: skip
+    assert has_gold(pair) and has_gold(tagged) and has_gold(question)
+    assert not has_gold(replace(pair, label="")) and not has_gold(replace(tagged, tags=()))
+    assert not has_gold(replace(question, answers=()))
