@@ -17,6 +17,7 @@ from veco_fairseq.data.directions import (
     numbers_of_draws,
     parse_directions,
     prepend,
+    the_direction,
 )
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.errors import UserError
@@ -170,3 +171,38 @@ def test_directions_of_an_option_and_of_a_folder(tmp_path):
     for other in ("zh_Hans", "es_419"):  # a script, and a region that is a number
         (tmp_path / f"{other}.pt-BR-{other}.pt-BR.idx").touch()
         assert [*map(sides_of, find_directions(tmp_path, other))] == [["pt-BR", other], [other, "pt-BR"]]
+
+
+@pytest.mark.parametrize("names, given, found", [
+    ("train.de-en.de.idx valid.de-en.de.idx", (None, None), ("de", "en")),
+    ("train.de-en.de.idx", ("en", None), ("en", "de")),  # fairseq took de to en, whatever was given
+    ("train.de-en.de.idx", (None, "de"), ("en", "de")),
+    ("train.de-en.de.idx", ("de", None), ("de", "en")),
+    ("train.de-en.de.idx train.en-pt-BR.en.idx", ("pt-BR", None), ("pt-BR", "en")),
+    ("train.de-en.de.idx log.2026-12.txt average.de-fr.pt", (None, None), ("de", "en")),  # no dictionary of these
+    ("train.align.de-en.idx", (None, None), None),
+])  # fmt: skip
+def test_the_only_direction_of_a_folder(tmp_path, names, given, found):
+    for name in (*names.split(), "dict.de.txt", "dict.en.txt", "dict.pt-BR.txt"):
+        (tmp_path / name).touch()
+    assert the_direction(tmp_path, *given) == found
+
+
+@pytest.mark.parametrize("given, told", [
+    ((None, None), "{}: has data of de-en, en-de, fr-en: choose one with -s and -t"),
+    (("en", None), "{}: has data of en-de, en-fr: choose one with -s and -t"),
+    ((None, "en"), "{}: has data of de-en, fr-en: choose one with -s and -t"),
+    (("cs", None), "-s cs: {} has no data of this language: check the folder, or give -s and -t"),
+    ((None, "cs"), "-t cs: {} has no data of this language: check the folder, or give -s and -t"),
+])  # fmt: skip
+def test_a_folder_without_one_direction(tmp_path, given, told):
+    for name in (
+        "test.fr-en.fr.idx",
+        "train.de-en.de.idx",
+        "train.en-de.en.idx",
+        *map("dict.{}.txt".format, ("cs", "de", "en", "fr")),
+    ):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError) as error:
+        the_direction(tmp_path, *given)
+    assert str(error.value) == told.format(tmp_path)

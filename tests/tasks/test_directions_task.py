@@ -33,6 +33,16 @@ def test_a_set_of_no_direction_is_told(make_task):
         task.load_dataset("test2")
 
 
+@pytest.mark.parametrize("given", [{"source_lang": "aa"}, {"target_lang": "aa"}])
+def test_one_language_alone_is_no_direction_to_train(make_task, given):
+    task = make_task(**given)
+    task.load_dataset("valid")
+    with pytest.raises(
+        UserError, match="-s and -t: give both to train one direction, or neither for all: --lang-pairs names some"
+    ):
+        task.load_dataset("train")
+
+
 def test_a_checkpoint_tells_the_targets(make_task):
     state = {"lang_pairs": ["cc-bb", "cc-aa", "bb-aa"]}
     task = make_task(lang_pairs="aa-cc,cc-aa")

@@ -5,7 +5,8 @@
 from types import SimpleNamespace
 
 import pytest
-from fairseq.tasks.translation import TranslationTask
+from conftest import make_dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.errors import UserError
 from veco_fairseq.tasks.camlm import CamlmTask
@@ -50,3 +51,17 @@ def test_models_that_do_not_translate(kind, message):
     """fairseq-generate and fairseq-interactive ended in tracebacks, of which one told of a division by zero."""
     with pytest.raises(UserError, match=f"^{message}$"):
         object.__new__(kind).build_generator([], SimpleNamespace(), extra_gen_cls_kwargs={})
+
+
+@pytest.mark.parametrize("given", [{"source_lang": "bb"}, {"target_lang": "aa"}])
+def test_one_language_alone_tells_the_direction(tmp_path, given):
+    """fairseq passed it over, and translated from aa to bb."""
+    for lang in ("aa", "bb"):
+        make_dictionary(mask=False).save(str(tmp_path / f"dict.{lang}.txt"))
+    (tmp_path / "train.aa-bb.aa.idx").touch()
+    task = CheckedTranslationTask.setup_task(TranslationConfig(data=str(tmp_path), **given))
+    assert (task.cfg.source_lang, task.cfg.target_lang) == ("bb", "aa")
+    (tmp_path / "valid.bb-cc.bb.idx").touch()
+    make_dictionary(mask=False).save(str(tmp_path / "dict.cc.txt"))
+    with pytest.raises(UserError, match="has data of aa-bb, bb-cc: choose one with -s and -t"):
+        CheckedTranslationTask.setup_task(TranslationConfig(data=str(tmp_path)))

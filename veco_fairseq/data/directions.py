@@ -39,6 +39,36 @@ def find_directions(folder: Path, split: str) -> list[str]:
     return list(dict.fromkeys(f"{one}-{other}" for pair in pairs for one, other in (pair, pair[::-1])))
 
 
+def the_direction(folder: Path, source: str | None, target: str | None) -> tuple[str, str] | None:
+    """The only direction that the names of a folder's files leave, such as ``train.de-en.de.idx`` for de to en.
+
+    Where several do, fairseq takes the first that the file system lists. And where one of the two languages is given, it takes
+    both from there.
+
+    Args:
+        folder: of fairseq-preprocess.
+        source, target: the languages that are given; with one of them, a pair of files serves both directions.
+
+    Returns:
+        Source and target; None if no name has a pair of languages.
+
+    Raises:
+        UserError: there are several, or none with the language that is given.
+    """
+    names = sorted({parts[1] for path in folder.glob("*.*-*.*") if len(parts := path.name.split(".")) > 2})
+    pairs = [pair for pair in map(sides_of, names) if all((folder / f"dict.{lang}.txt").is_file() for lang in pair)]
+    given = "-s" if source else "-t"
+    if source or target:
+        both_ways = [one for pair in pairs for one in (pair, pair[::-1])]
+        pairs = [pair for pair in both_ways if source in (None, pair[0]) and target in (None, pair[1])]
+    found = list(dict.fromkeys(map("-".join, pairs)))
+    if len(found) > 1:
+        raise UserError(f"{folder}: has data of {', '.join(found)}: choose one with -s and -t")
+    if not found and (source or target):
+        raise UserError(f"{given} {source or target}: {folder} has no data of this language: check the folder, or give -s and -t")
+    return (pairs[0][0], pairs[0][1]) if pairs else None
+
+
 def prepend(pairs: LanguagePairDataset, token: int) -> LanguagePairDataset:
     """Put a token before every source."""
     pairs.src = PrependTokenDataset(pairs.src, token)

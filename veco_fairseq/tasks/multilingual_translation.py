@@ -132,9 +132,12 @@ class VecoMultilingualTranslationTask(CheckedTranslationTask):
         """Load a set of all directions; what is not trained on may lack some of them.
 
         Raises:
-            UserError: there is no such set, or of a direction to train; or -s and -t are given beside --lang-pairs.
+            UserError: there is no such set, or of a direction to train; or -s and -t are given beside --lang-pairs, or one of the
+                two alone.
         """
         training = split == self.cfg.train_subset
+        if training and bool(self.cfg.source_lang) != bool(self.cfg.target_lang):
+            raise UserError("-s and -t: give both to train one direction, or neither for all: --lang-pairs names some")
         if training and self.cfg.lang_pairs and directions_of(self.cfg) != parse_directions("--lang-pairs", self.cfg.lang_pairs):
             raise UserError("--lang-pairs and -s, -t: name the directions to train twice: take -s and -t away")
         paths = utils.split_paths(self.cfg.data)

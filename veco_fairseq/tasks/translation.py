@@ -18,6 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from veco_fairseq.checkpoints.kinds import model_class
 from veco_fairseq.checkpoints.task_state import NOT_FINE_TUNED, is_only_converted
+from veco_fairseq.data.directions import the_direction
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.vocabulary import has_language_token, require_dictionaries, require_same_symbols
 from veco_fairseq.errors import UserError
@@ -67,10 +68,12 @@ class CheckedTranslationTask(TranslationTask):
         """Make the task, with language tokens if the dictionaries have them.
 
         Raises:
-            UserError: the folder has no dictionary of a language that was given.
+            UserError: the folder has no dictionary of a language that was given, or data of several directions and none was given.
         """
-        given = filter(None, (cfg.source_lang, cfg.target_lang))
-        require_dictionaries(Path(utils.split_paths(cfg.data)[0]), given, "-s and -t")
+        folder, langs = Path(utils.split_paths(cfg.data)[0]), (cfg.source_lang, cfg.target_lang)
+        require_dictionaries(folder, filter(None, langs), "-s and -t")
+        if not all(langs) and (found := the_direction(folder, *langs)):
+            cfg.source_lang, cfg.target_lang = found
         task = super().setup_task(cfg, **kwargs)
         if cls is not CheckedTranslationTask:
             return task
