@@ -55,6 +55,18 @@ def test_a_number_that_is_no_weight_is_the_firsts(tmp_path):
     assert [average(order)["model"]["count"] for order in (paths, paths[::-1])] == [3, 8]
 
 
+def test_weights_that_count_twice_are_told(tmp_path, caplog):
+    """... such as a training's last ones, which have two names; the mean is what was asked for."""
+    one, two, last = (save(tmp_path / name, seed) for name, seed in (("1.pt", 1), ("2.pt", 2), ("last.pt", 2)))
+    average([one, two])
+    assert not caplog.messages
+    found = average([one, two, last])["model"]
+    told = f"{two} and {last} have the same weights, which count twice in the mean: leave out one of them"
+    assert caplog.messages == [told]
+    models = [torch.load(path)["model"]["c"].double() for path in (one, two)]
+    assert torch.equal(found["c"], ((models[0] + 2 * models[1]) / 3).float())
+
+
 def test_the_last_ones(tmp_path):
     for name in ("1", "2", "10", "_1_90", "_1_200", "_2_1000", "_last", "_best"):
         (tmp_path / f"checkpoint{name}.pt").touch()

@@ -4,6 +4,7 @@
 
 import datetime
 import json
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -44,6 +45,17 @@ def test_the_configuration_is_that_of_training(checkpoint, tmp_path):
         "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
         "tie_word_embeddings": True, "dtype": "float32",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_who_may_read_the_configuration_may_read_the_weights(checkpoint, tmp_path, umask, mode):
+    """safetensors lets the owner alone read them."""
+    before = os.umask(umask)
+    try:
+        export_hf(checkpoint, tmp_path / "hf")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "hf").iterdir()} == {mode}
 
 
 @pytest.mark.parametrize("activation, theirs", [("relu", "relu"), ("gelu_accurate", "gelu_new"), ("gelu_fast", "gelu_new")])

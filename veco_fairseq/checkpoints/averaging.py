@@ -2,8 +2,10 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """The mean of several checkpoints of one training (VECO, section 6.1: the last 10)."""
 
+import logging
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ ADVICE = {  # where there are too few
 VOCABULARY = ("symbols", "source_symbols", "labels", "languages", "lang_pairs", "word_pooling", "task")
 TASK_WITHOUT_SHAPE = ("word_pooling",)  # of a task, as reading.WITHOUT_SHAPE of a model
 OF_ONE = ("ema", "ema_fp32_params", "best", "val_loss")  # in a checkpoint's extra_state: not true of the mean
+
+logger = logging.getLogger(__name__)
 
 
 def last_checkpoints(folder: Path_, count: int, name: "re.Pattern[str]", upper_bound: int | None = None) -> list[Path]:
@@ -100,6 +104,9 @@ def average(paths: Sequence[Path_], trust: bool = False) -> dict[str, Any]:
             )
         for flag, first, other in _other_options(states[0], state):
             raise UserError(f"{path}: has {flag} {other}, and {paths[0]} {first}: average checkpoints of one training")
+    for (path, model), (other_path, other_model) in combinations(zip(paths, models), 2):
+        if _same_weights(model, other_model):
+            logger.warning(f"{path} and {other_path} have the same weights, which count twice in the mean: leave out one of them")
     means: dict[Any, torch.Tensor] = {}
     result = {}
     for name in models[0]:
@@ -124,6 +131,11 @@ def _other_options(first: dict[str, Any], other: dict[str, Any]) -> list[tuple[s
     """Return the options that make something else of the same tensors, as (flag, value of the first, value of the other)."""
     of_model = option_differences(options_of(first, "model"), options_of(other, "model"))
     return of_model + option_differences(options_of(first, "task"), options_of(other, "task"), TASK_WITHOUT_SHAPE)
+
+
+def _same_weights(one: dict[Any, torch.Tensor], other: dict[Any, torch.Tensor]) -> bool:
+    """Return whether two models are the same; small tensors, which differ after any update, are compared first."""
+    return all(torch.equal(one[name], other[name]) for name in sorted(one, key=lambda name: one[name].numel()))
 
 
 def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -21,7 +20,7 @@ from veco_fairseq.checkpoints.huggingface import ACTIVATIONS, Export, import_tra
 from veco_fairseq.checkpoints.pretrained import updates_of
 from veco_fairseq.checkpoints.tokenizer import write_tokenizer
 from veco_fairseq.checkpoints.translation import Translation, build_translation, find_sentencepiece
-from veco_fairseq.checkpoints.writing import write_config
+from veco_fairseq.checkpoints.writing import write_config, write_safetensors
 from veco_fairseq.checkpoints.xlmr_files import TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.symbols import SPECIALS
@@ -82,7 +81,7 @@ def export_translation(
         notes += translation.notes
         shape = (encoder_decoder_shape if translation.keeps_lm_head else bart_shape)(model, tokens)
         tensors = _tensors(translation, shape, tokens)
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        write_safetensors(folder / "model.safetensors", tensors)
         end = translation.target.index(translation.target_end)
         common = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": end, "decoder_start_token_id": end}
         sizes = {"architectures": [shape.architecture], "is_encoder_decoder": True, "dtype": "float32", **common}

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
-from safetensors.torch import save_file
 from torch import Tensor
 
 from veco_fairseq.checkpoints.card import ENCODE, Facts, scores_list, write_card
@@ -25,7 +24,7 @@ from veco_fairseq.checkpoints.pretrained import (
     refuse_parts_without_place,
 )
 from veco_fairseq.checkpoints.tokenizer import write_xlmr_tokenizer
-from veco_fairseq.checkpoints.writing import write_config
+from veco_fairseq.checkpoints.writing import write_config, write_safetensors
 from veco_fairseq.checkpoints.xlmr_files import POSITIONS, TOKEN_TYPES, names
 from veco_fairseq.data.languages import sides_of
 from veco_fairseq.data.sentencepiece import MODEL_NAME, load_sentencepiece
@@ -115,7 +114,7 @@ def export_hf(
             if not (name in known or CROSS_ATTENTION.match(name) or name.endswith(".version")):
                 raise UserError(f"{checkpoint}: has a tensor {name}, which Hugging Face's XLM-RoBERTa has no place for")
         tensors = _tensors(pretrained)
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        write_safetensors(folder / "model.safetensors", tensors)
         write_config(folder / "config.json", _config(pretrained))
         notes = pretrained.notes + _write_tokenizer(pretrained, folder, sentencepiece)
         write_card(folder / "README.md", _facts(pretrained, tensors), scores or scores_list())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from veco_fairseq.files import Path_, atomic_output
@@ -31,6 +32,17 @@ def write_checkpoint(path: Path_, state: Mapping[str, Any]) -> None:
     """Write a checkpoint, either all of it or nothing."""
     with atomic_output(path) as temporary, open(temporary, "wb") as stream:
         torch.save(state, stream)
+
+
+def write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write weights as transformers reads them. Whoever may read the files beside them may read them, too.
+
+    safetensors makes a file that its owner alone can read, whatever the umask.
+    """
+    path.touch()
+    mode = path.stat().st_mode & 0o777
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
