@@ -122,7 +122,8 @@ def test_a_sentencepiece_model_is_named_or_beside_the_checkpoint(make_model, tmp
     assert export_hf(path, tmp_path / "one").notes == []
     pieces = (tmp_path / "pre/sentencepiece.bpe.model").rename(tmp_path / "other.model")
     (note,) = export_hf(path, tmp_path / "two").notes
-    assert note.startswith("no tokenizer: ") and not (tmp_path / "two/tokenizer_config.json").exists()
+    assert note == f"no tokenizer: {tmp_path / 'pre/sentencepiece.bpe.model'} is not there: name it with --sentencepiece"
+    assert not (tmp_path / "two/tokenizer_config.json").exists()
     assert export_hf(path, tmp_path / "three", sentencepiece=pieces).notes == []
     assert (tmp_path / "three/sentencepiece.bpe.model").read_bytes() == pieces.read_bytes()
     with pytest.raises(UserError, match="none.model"):

@@ -2,6 +2,8 @@
 # This source code is licensed under the MIT license found in the LICENSE file.
 """Which pairs veco clean has seen before."""
 
+from unicodedata import normalize
+
 import numpy as np
 from data.test_cleaning import dropped, run_clean
 
@@ -13,6 +15,16 @@ def test_a_pair_is_another_one_if_its_sides_end_elsewhere(tmp_path):
     pairs = [("ab", "cd"), ("abc", "d"), ("a", "bcd")]
     kept, report = run_clean(tmp_path, [*pairs, ("ab", "cd")])
     assert kept == pairs and dropped(report) == {"duplicate": 1}
+
+
+def test_letters_that_are_composed_otherwise_are_the_same(tmp_path):
+    """SentencePiece composes them, so that the model sees the same pair; what is kept stays as it is written."""
+    apart = normalize("NFD", "Das Café öffnet")
+    pairs = [("The café opens", apart), ("The cafe opens", apart)]
+    again = [(normalize("NFD", source), normalize("NFC", target)) for source, target in pairs]
+    kept, report = run_clean(tmp_path, [*pairs, *again, ("das CAFÉ öffnet", apart)])
+    assert kept == pairs and dropped(report) == {"duplicate": 2, "copy": 1}
+    assert apart != normalize("NFC", apart) and report["examples"]["copy"] == [(5, "das CAFÉ öffnet", apart)]
 
 
 def test_numbers_that_were_there_before():

@@ -232,7 +232,7 @@ def _write_tokenizer(pretrained: Pretrained, folder: Path, given: Path_ | None) 
     """Write the tokenizer's files; return lines for the user if there are none, and refuse another vocabulary's model."""
     model = Path(given) if given is not None else vocabulary_folder(pretrained.path) / MODEL_NAME
     if given is None and not model.is_file():
-        return [f"no tokenizer: {model} is not there"]
+        return [f"no tokenizer: {model} is not there: name it with --sentencepiece"]
     require_own_pieces(load_sentencepiece(model), model, pretrained.symbols)
     return write_xlmr_tokenizer(folder, model, pretrained.symbols, pretrained.model.max_positions)
 

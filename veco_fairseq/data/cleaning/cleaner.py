@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 
 from veco_fairseq.data.cleaning.punctuation import KEEP, PERL, Punctuation, without_controls
-from veco_fairseq.data.cleaning.rules import Options, made
+from veco_fairseq.data.cleaning.rules import Options, composed, made
 from veco_fairseq.data.sentencepiece import load_sentencepiece
 
 BYTES_A_HASH = 8
@@ -71,7 +71,8 @@ class Cleaner:
                     break
             else:
                 kept.append((source, target))
-        hashes = b"".join(blake2b(f"{source}\n{target}".encode(), digest_size=BYTES_A_HASH).digest() for source, target in kept)
+        pairs = (composed(f"{source}\n{target}").encode() for source, target in kept)
+        hashes = b"".join(blake2b(pair, digest_size=BYTES_A_HASH).digest() for pair in pairs)
         texts = ["".join(f"{line}\n" for line in lines) for lines in zip(*kept)] if kept else ["", ""]
         return Cleaned(
             len(before[0]), (texts[0], texts[1]), np.frombuffer(hashes, dtype="<u8"), dropped, (changed[0], changed[1]), examples

@@ -78,10 +78,17 @@ def _ratio(options: Options) -> Drops:
     return lambda source, target, a, b: a / b > most or b / a > most
 
 
+def composed(line: str) -> str:
+    """A line whose letters and marks are one character where there is one, as SentencePiece makes them for the model."""
+    return line if line.isascii() else normalize("NFC", line)
+
+
 def _copy(options: Options) -> Drops | None:
-    return (
-        None if options.copies else lambda source, target, a, b: len(source) == len(target) and source.lower() == target.lower()
-    )
+    def is_copy(source: str, target: str, a: int, b: int) -> bool:
+        source, target = composed(source), composed(target)
+        return len(source) == len(target) and source.lower() == target.lower()
+
+    return None if options.copies else is_copy
 
 
 def _language(options: Options) -> Drops | None:
