@@ -5,6 +5,7 @@
 import math
 import statistics
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pictures import Pictures, draw
 from veco_fairseq.errors import UserError
 from veco_fairseq.files import write_text
 
+GRID_PAIRS = 2000  # of captions, of the first grid, which is also that of fewer pairs
 COMPARED = (*RIVALS, "veco", "no-stop", "veco-mono", "xlm-mono")
 # With large batches, or begun with one of these.
 LARGE = ("nmt-8", "xlm-8", "mbart-8", "veco-8", "veco-nmt", "from-xlm", "veco-nmt-8", "nmt-more-8", "no-stop-8",
@@ -50,11 +52,19 @@ def situations(found: Scores) -> list[str]:
 
 
 def of_little_dropout(runs: list[dict]) -> str:
-    """A sentence with the numbers of pairs for which random weights have the lower dropout of the grid; nothing if there are none."""
-    sizes = {int(run["data"].rpartition(".")[2]) for run in runs if run["arm"] == "random" and run.get("dropout") == "0.1"}
-    these = " and ".join(f"{size:,}" for size in sorted(sizes))
-    advice = "[can be better with more](evidence.md#more-pairs-of-captions)"
-    return f" With {these} pairs random weights have dropout 0.1, and {advice}." if sizes else ""
+    """A sentence with the arms that have the lower dropout of the grid, where they have more pairs than the grid's first data has."""
+    arms: dict[int, set[str]] = defaultdict(set)
+    for run in of_kind(runs, "translation"):
+        if (size := int(run["data"].rpartition(".")[2])) > GRID_PAIRS and run.get("dropout") == "0.1":
+            arms[size].add(run["arm"])
+    names = {**RIVALS, "veco": "VECO"}
+    parts = [
+        f"{size:,} pairs ({', '.join(name for arm, name in names.items() if arm in arms[size])})"
+        for size in sorted(arms)
+        if not arms[size].isdisjoint(names)
+    ]
+    advice = "[more can be better](evidence.md#more-pairs-of-captions)"
+    return f" Dropout is 0.1 with {' and '.join(parts)}, and {advice}." if parts else ""
 
 
 def all_directions(found: Scores) -> list[str]:
