@@ -4,6 +4,7 @@
 
 import errno
 import io
+import os
 import re
 import subprocess
 import sys
@@ -124,3 +125,15 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(module):
     code = INTERRUPT.format(module=module)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=REPOSITORY)
     assert (ended.returncode, ended.stdout) == (130, "") and re.fullmatch("veco( align)?: interrupted\n", ended.stderr)
+
+
+def test_what_is_written_after_its_reader_has_gone_away_goes_nowhere(monkeypatch):
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert not cli.reader_is_gone()
+        print("a", flush=True)
+        assert os.read(read, 9) == b"a\n"
+        os.close(read)
+        assert cli.reader_is_gone()
+        print("b", flush=True)

@@ -76,6 +76,16 @@ def test_the_first_seeds_run_has_the_grid_and_the_others_have_none(tmp_path):
     assert results.translation(tmp_path, RUNS[1])["seconds"] == 61
     with pytest.raises(UserError, match="is not there, or has not ended: run finetune.sh first"):
         results.translation(tmp_path, RUNS[2].replace(".s2", ".s3"))
+    with pytest.raises(UserError, match="finetuned/mbart.p1.en-de.500.lr1e-3.dropout0.1.s1: is not there"):
+        results.translation(tmp_path, "mbart.p1.en-de.500.lr1e-3.dropout0.1.s1")  # before the others by name
+
+
+def test_a_command_is_told_without_the_folder_that_it_writes(tmp_path):
+    """Of a training with a file .command, also the words behind it; in .begun, checksums stand there."""
+    words = f"logged l fairseq-train {tmp_path}/d --lr 1 --save-dir {tmp_path}/s --seed 2"
+    for ending, told in (("begun", "fairseq-train OUT/d --lr 1"), ("command", "fairseq-train OUT/d --lr 1 --seed 2")):
+        (tmp_path / f"a.{ending}").write_text(words)
+        assert results.command(tmp_path, "a") == told
 
 
 def test_of_equal_losses_the_one_with_fewer_updates_is_chosen(tmp_path):
