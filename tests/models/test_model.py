@@ -56,7 +56,7 @@ def test_unknown_architecture():
         architecture("transformer")
 
 
-@pytest.mark.parametrize("arch, told", [("veco_tny", "veco_tiny"), ("xlme_lagre", "xlme_large")])
+@pytest.mark.parametrize("arch, told", [("veco_tny", "veco_tiny"), ("xlme_lagre", "xlme_large"), ("veco_lage", "veco_large")])
 def test_a_misspelt_architecture_gets_the_nearest(arch, told):
     with pytest.raises(UserError, match=rf"^--arch {arch}: did you mean {told}( or \w+)?\?$"):
         architecture(arch)
