@@ -57,7 +57,7 @@ def of_little_dropout(runs: list[dict]) -> str:
     for run in of_kind(runs, "translation"):
         if (size := int(run["data"].rpartition(".")[2])) > GRID_PAIRS and run.get("dropout") == "0.1":
             arms[size].add(run["arm"])
-    names = {**RIVALS, "veco": "VECO"}
+    names = {arm: ARMS[arm] for arm in (*RIVALS, "veco")} | {"random": "random weights"}
     parts = [
         f"{size:,} pairs ({', '.join(name for arm, name in names.items() if arm in arms[size])})"
         for size in sorted(arms)

@@ -66,9 +66,9 @@ def test_arms_with_little_dropout_are_told_of(runs):
     few = [{**translated(arm, data, 1, 1, 9.0), "dropout": dropout}
            for arm, data, dropout in (("random", "en-fr.29000", "0.1"), ("random", "en-de.2000", "0.3"), ("veco", "en-de.2000", "0.1"),
                                       ("veco-half", "en-de.9000", "0.1"), ("veco", "en-de.8000", "0.3"), ("mbart", "en-de.8000", "0.1"),
-                                      ("veco", "en-de.29000", "0.1"), ("random", "en-de.29000", "0.1"))]  # fmt: skip
+                                      ("veco", "en-de.29000", "0.1"), ("random", "en-de.29000", "0.1"), ("xlm", "en-de.29000", "0.1"))]  # fmt: skip
     assert page.of_little_dropout(few).startswith(
-        " Dropout is 0.1 with 8,000 pairs (mBART) and 29,000 pairs (random weights, VECO), and [more can be better]("
+        " Dropout is 0.1 with 8,000 pairs (mBART) and 29,000 pairs (random weights, XLM, VECO), and [more can be better]("
     )
     assert page.of_little_dropout(few[1:5]) == ""
 
