@@ -47,7 +47,7 @@ from veco_fairseq.parallel import Run, kept_processes
 from veco_fairseq.tables import aligned
 
 MANIFEST_NAME = "preparation.json"
-# SentencePiece's memory in training, measured with 100,000 and 300,000 lines: see docs/performance.md.
+# SentencePiece's memory in training, measured with 100,000 and 300,000 lines.
 TRAINING_BYTES_A_CHARACTER = 24
 LINES_LOOKED_AT = 10_000
 # Less text is read in this process: to start others takes a second.
